@@ -7,8 +7,8 @@
 // whole row of the one and a whole column of the other.
 //
 // What changed against 01_naive.cu: a float loaded from global memory is used by TILE threads, not
-// by one, so a thread issues 2 * K / TILE global loads instead of 2 * K. The FLOPs are the same, and
-// so is their order.
+// by one, so a thread issues 2 * K / TILE global loads instead of 2 * K. The FLOPs are the same,
+// and so is their order.
 //
 // Launch shape: block (TILE, TILE), nothing else; grid (ceil(N / TILE), ceil(M / TILE)).
 
