@@ -1,0 +1,260 @@
+"""The kernels of the lessons, by name: what a kernel needs to be compiled and launched.
+
+    C = KERNELS["tiled"](A, B)                               # NumPy arrays in, NumPy array out
+    KERNELS["tiled"].launch(dA, dB, dC, M, N, K)             # device memory, asynchronous
+
+All of them compute C = A * B for row-major FP32 matrices, A of M x K, B of K x N, C of M x N.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helpers.memory import allocate, driver, upload
+
+CUDA_FOLDER = Path(__file__).resolve().parent.parent / "cuda"
+
+# CUDA Programming Guide, technical specifications per compute capability: blocks along x and y.
+MAX_GRID_X = 2**31 - 1
+MAX_GRID_Y = 65535
+# Indices in the kernels are 32-bit integers, and the last block or tile reaches past the edge.
+MAX_SIZE = 2**31 - 1024
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One matrix product: where its source is, and its launch shape."""
+
+    name: str
+    file: Path
+    entry: str  # the function in `file`
+    lesson: int
+    block: tuple[int, int, int] = (32, 32, 1)  # threads of a block along x, y, z
+    tile: tuple[int, int] = (32, 32)  # rows and columns of C that one block computes
+    rows_on_x: bool = False  # whether blockIdx.x walks rows of C; else it walks columns
+    shared_bytes: int = 0  # dynamic shared memory of a block, besides what the source declares
+    options: tuple[str, ...] = ()  # for nvcc
+
+    @property
+    def source(self) -> str:
+        """The file's text now, with a first line that makes the compiler call it by its name."""
+        state = self.file.stat()
+        return _source(self.file, state.st_mtime_ns, state.st_size)
+
+    def grid(self, M: int, N: int) -> tuple[int, int, int]:
+        """Blocks along x, y, z for a C of M x N.
+
+        Raises ValueError when that is more than the device can launch.
+        """
+        rows, columns = -(-int(M) // self.tile[0]), -(-int(N) // self.tile[1])
+        x, y = (rows, columns) if self.rows_on_x else (columns, rows)
+        for axis, blocks, most in (("x", x, MAX_GRID_X), ("y", y, MAX_GRID_Y)):
+            if blocks > most:
+                size, step = (
+                    ("M", self.tile[0]) if (axis == "x") == self.rows_on_x else ("N", self.tile[1])
+                )
+                raise ValueError(
+                    f"kernel {self.name!r}: M={M}, N={N} needs {blocks:,} blocks along {axis}, a "
+                    f"grid has at most {most:,}: keep {size} <= {most * step:,}, e.g. by computing "
+                    f"C in parts"
+                )
+        return x, y, 1
+
+    def function(self) -> Any:
+        """The compiled `pycuda.driver.Function`, for the current context.
+
+        Compiled on first use, and again when the file has changed. Raises
+        `pycuda.driver.CompileError` with the compiler's messages.
+        """
+        driver()
+        return _compiler()(self.source, self.entry, self.options)
+
+    def launch(self, dA: Any, dB: Any, dC: Any, M: int, N: int, K: int, stream: Any = None) -> None:
+        """Queue C = A * B on `stream` (None: the default stream) and return at once.
+
+        dA, dB and dC are `DeviceArray`s, PyCUDA `GPUArray`s, `DeviceAllocation`s or addresses as
+        integers. Where an array knows its shape and dtype they are checked; an address is trusted.
+        Raises TypeError or ValueError that names the argument.
+        """
+        M, N, K = (_checked_size(*size) for size in (("M", M), ("N", N), ("K", K)))
+        grid = self.grid(M, N)
+        addresses = [
+            _checked_address(*argument)
+            for argument in (("dA", dA, (M, K)), ("dB", dB, (K, N)), ("dC", dC, (M, N)))
+        ]
+        if addresses[2] in addresses[:2]:
+            raise ValueError(
+                "dC is the same memory as dA or dB: the kernel would read what it has already "
+                "overwritten; allocate C for itself"
+            )
+        self.function()(
+            *addresses,
+            *(np.int32(size) for size in (M, N, K)),
+            block=self.block,
+            grid=grid,
+            shared=self.shared_bytes,
+            stream=stream,
+        )
+
+    def __call__(self, A: NDArray[np.float32], B: NDArray[np.float32]) -> NDArray[np.float32]:
+        """C = A * B for C-contiguous float32 arrays of shapes (M, K) and (K, N).
+
+        Raises TypeError or ValueError that names the argument, its value and what to write instead.
+        """
+        check_matrix("A", A)
+        check_matrix("B", B)
+        (M, K), N = A.shape, B.shape[1]
+        if B.shape[0] != K:
+            raise ValueError(
+                f"A has {K} columns and B has {B.shape[0]} rows (shapes {A.shape} and {B.shape}): "
+                f"they must be equal; {_transpose_hint(A, B)}"
+            )
+        self.grid(M, N)  # before anything is copied
+        with upload(A) as dA, upload(B) as dB, allocate((M, N)) as dC:
+            self.launch(dA, dB, dC, M, N, K)
+            return dC.download()
+
+
+def check_matrix(name: str, matrix: Any) -> None:
+    """Raise unless `matrix` is what a kernel can read: 2-D, float32, C-contiguous, not empty."""
+    if not isinstance(matrix, np.ndarray):
+        raise TypeError(
+            f"{name} is a {type(matrix).__name__}, not a NumPy array: "
+            f"write np.array({name}, dtype=np.float32)"
+        )
+    if np.ma.isMaskedArray(matrix):
+        raise TypeError(
+            f"{name} is a masked array, and its mask would be lost: write {name}.filled(0)"
+        )
+    if matrix.dtype != np.float32:
+        raise TypeError(
+            f"{name} has dtype {matrix.dtype}, the kernel reads float32: "
+            f"write {name}.astype(np.float32)"
+        )
+    if matrix.ndim != 2:
+        raise ValueError(
+            f"{name} has shape {matrix.shape}, {matrix.ndim} dimensions instead of 2: write "
+            f"{name}.reshape(rows, columns); {name}.reshape(1, -1) is one row"
+        )
+    if matrix.size == 0:
+        raise ValueError(
+            f"{name} has shape {matrix.shape}: M, N and K must be at least 1; "
+            "the product of empty matrices is np.zeros((M, N), np.float32)"
+        )
+    for size in matrix.shape:
+        if size > MAX_SIZE:
+            raise ValueError(f"{name} has shape {matrix.shape}: a side is at most {MAX_SIZE:,}")
+    if not matrix.flags.c_contiguous:
+        order = "Fortran order (column-major)" if matrix.flags.f_contiguous else "gaps"
+        raise ValueError(
+            f"{name} of shape {matrix.shape} has {order}, strides {matrix.strides}; the kernel "
+            f"reads rows without gaps: write np.ascontiguousarray({name})"
+        )
+
+
+def tiled(tile: int) -> Kernel:
+    """The tiled kernel with another tile, compiled with -DTILE=tile; a block has tile² threads."""
+    size = _checked_size("tile", tile)
+    if size > 32:
+        raise ValueError(f"tile={tile}: a block of {size}² threads is more than the 1024 allowed")
+    return dataclasses.replace(
+        KERNELS["tiled"],
+        name=f"tiled_{size}",
+        block=(size, size, 1),
+        tile=(size, size),
+        options=(f"-DTILE={size}",),
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _source(file: Path, mtime_ns: int, size: int) -> str:
+    """The text of `file`, read once for each state of the file: a launch should cost little."""
+    return f'#line 1 "{file.name}"\n' + file.read_text(encoding="utf-8")
+
+
+@functools.cache
+def _compiler() -> Callable[[str, str, tuple[str, ...]], Any]:
+    """A function from (source, entry, nvcc options) to a kernel; remembers them for each context.
+
+    Made late, since PyCUDA can only be imported once a driver is loaded.
+    """
+    from pycuda.compiler import DEFAULT_NVCC_FLAGS, SourceModule
+    from pycuda.tools import context_dependent_memoize
+
+    @context_dependent_memoize
+    def module(source: str, options: tuple[str, ...]) -> Any:
+        return SourceModule(source, options=[*DEFAULT_NVCC_FLAGS, *options])
+
+    return lambda source, entry, options: module(source, options).get_function(entry)
+
+
+def _transpose_hint(A: NDArray[Any], B: NDArray[Any]) -> str:
+    if B.shape[1] == A.shape[1]:
+        return "for A times B transposed write np.ascontiguousarray(B.T)"
+    if A.shape[0] == B.shape[0]:
+        return "for A transposed times B write np.ascontiguousarray(A.T)"
+    return "give A of shape (M, K) and B of shape (K, N)"
+
+
+def _checked_size(name: str, size: Any) -> int:
+    if not isinstance(size, numbers.Integral) or isinstance(size, bool):
+        raise TypeError(f"{name}={size!r} is a {type(size).__name__}: give an integer")
+    if not 1 <= size <= MAX_SIZE:
+        raise ValueError(f"{name}={size} is outside 1 to {MAX_SIZE:,}")
+    return int(size)
+
+
+def _checked_address(name: str, memory: Any, shape: tuple[int, int]) -> np.uintp:
+    if isinstance(memory, np.ndarray):
+        raise TypeError(
+            f"{name} is a NumPy array, which lives in host memory: write upload({name}) "
+            "(helpers.memory), or call the kernel with the arrays A and B"
+        )
+    if hasattr(memory, "gpudata"):
+        _check_device_array(name, memory, shape)
+        memory = memory.gpudata
+    try:
+        address = int(memory)
+    except (TypeError, ValueError):
+        address = 0
+    if address <= 0 or isinstance(memory, bool | float | str):
+        raise TypeError(f"{name}={memory!r} is no device memory: write upload(…) or allocate(…)")
+    return np.uintp(address)
+
+
+def _check_device_array(name: str, array: Any, shape: tuple[int, int]) -> None:
+    if array.dtype != np.float32:
+        raise TypeError(f"{name} has dtype {array.dtype}, the kernel reads and writes float32")
+    flat = len(array.shape) == 1 and array.size >= shape[0] * shape[1]
+    if tuple(array.shape) != shape and not flat:
+        raise ValueError(
+            f"{name} has shape {tuple(array.shape)}, but M, N, K make it {shape[0]} x {shape[1]}: "
+            "check the order of the sizes (M, N, K)"
+        )
+    if not getattr(getattr(array, "flags", None), "c_contiguous", True):
+        raise ValueError(f"{name} is not C-contiguous: the kernel reads rows without gaps")
+
+
+_TABLE = (
+    Kernel("naive", CUDA_FOLDER / "01_naive.cu", "matmul_naive", lesson=1),
+    Kernel(
+        "naive_uncoalesced",
+        CUDA_FOLDER / "01_naive.cu",
+        "matmul_naive_uncoalesced",
+        lesson=1,
+        rows_on_x=True,
+    ),
+    Kernel("tiled", CUDA_FOLDER / "02_tiled.cu", "matmul_tiled", lesson=2),
+)
+
+#: Every kernel by name, in the order of the lessons. A later lesson adds a row to the table.
+KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in _TABLE}
