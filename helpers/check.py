@@ -30,8 +30,8 @@ With u = 2^-24 and T = |A||B| (both exact up to float64):
 An element passes if it is within the smaller of the two. Where the second one decides against C,
 the check makes sure that it may: in data such as a constant matrix all roundings of a sum can go
 the same way, and then a right kernel passes it too. So the elements in question are summed again
-in plain float32, in several orders. If that comes anywhere near the second bound, the rounding errors
-are not random in this data, and the first bound alone decides; the verdict says so.
+in plain float32, in several orders. If that comes anywhere near the second bound, the rounding
+errors are not random in this data, and the first bound alone decides; the verdict says so.
 
 NaN and infinity in C never pass. A and B must be finite and their product far from overflow, else
 there is no right answer to compare with: a ValueError. Underflow is allowed for: each operation may
