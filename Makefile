@@ -26,11 +26,11 @@ help:
 setup:
 	@'$(SYSTEM_PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 7))' 2>/dev/null || { \
 	  echo '$(SYSTEM_PYTHON) is missing or too old: Python 3.11, 3.12 or 3.13 is needed.' >&2; \
-	  sudo=sudo; [ "$$(id -u)" != 0 ] || sudo=; \
+	  sudo='sudo '; [ "$$(id -u)" != 0 ] || sudo=; \
 	  if command -v apt-get >/dev/null; then \
-	    line="$$sudo apt-get update && $$sudo apt-get install -y python3 python3-venv python3-dev g++"; \
+	    line="$${sudo}apt-get update && $${sudo}apt-get install -y python3 python3-venv python3-dev g++"; \
 	  elif command -v dnf >/dev/null; then \
-	    line="$$sudo dnf install -y python3 python3-devel gcc-c++"; \
+	    line="$${sudo}dnf install -y python3 python3-devel gcc-c++"; \
 	  else line='python3 with its headers and venv module, and g++, by your package manager'; fi; \
 	  echo 'Paste this line, then run make again:' >&2; echo "  $$line" >&2; exit 1; }
 	@'$(SYSTEM_PYTHON)' -m helpers.bootstrap

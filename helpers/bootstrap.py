@@ -161,11 +161,7 @@ class Setup:
         toolkit = self._find_toolkit()
         if toolkit is None or _read_stamp() != self._state(toolkit):
             return False
-        modules = ["helpers", "ipykernel", "jupyterlab", "llvmlite", "matplotlib", "mpmath",
-                   "nbformat", "nbval", "numpy", "pycuda", "pytest", "ruff"]
-        look = (f"import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, "
-                f"{modules})))")
-        return subprocess.run([PYTHON, "-c", look], cwd="/", check=False).returncode == 0
+        return _modules_are_there()
 
     # --- the steps -----------------------------------------------------------------------------
 
@@ -185,11 +181,11 @@ class Setup:
         """Whether .venv is whole, of the wanted Python, and was made in this folder."""
         found = prerequisites.probe(str(PYTHON))
         moved = _read_stamp().get("checkout", str(ROOT)) != str(ROOT)
-        if found is None or moved or UNFINISHED.exists():
+        spoilt = STAMP.is_file() and not _modules_are_there()
+        if found is None or moved or spoilt or UNFINISHED.exists():
             return False
-        pip = subprocess.run([PYTHON, "-m", "pip", "--version"], stdout=subprocess.DEVNULL,
-                             stderr=subprocess.DEVNULL, check=False)
-        return found["version"] == self.python["version"] and pip.returncode == 0
+        same = found["version"] == self.python["version"]
+        return same and _venv_python_succeeds("-m", "pip", "--version")
 
     def _settle_toolkit(self):
         """The toolkit to use; the wheels' one is installed if the machine has none that fits."""
@@ -220,7 +216,8 @@ class Setup:
         wheel = next(house.glob("pycuda-*.whl"), None)
         if wheel:
             with _step("Libraries"):
-                self._pip_install(wheel, *_requirements(), "-e", ".")
+                self._pip_install_pycuda(wheel)
+                self._pip_install(*_requirements(), "-e", ".")
             if self._pycuda_loads():
                 return
             print("The PyCUDA kept in .cache/wheels does not load here; compiling it anew.")
@@ -231,8 +228,7 @@ class Setup:
                 self._pip_install(*_requirements(), "-e", ".")
             with _step("PyCUDA (about a minute, only once)"):
                 wheel = build.finish()
-                self._pip_install("--force-reinstall", "--no-deps", wheel)
-                self._pip_install(wheel)  # and what it depends on
+                self._pip_install_pycuda(wheel)
         finally:
             build.stop()
         if not self._pycuda_loads():
@@ -269,6 +265,10 @@ class Setup:
                   f"or install a CUDA {driver} toolkit to use the GPU.")
 
     # --- running commands ----------------------------------------------------------------------
+
+    def _pip_install_pycuda(self, wheel: Path) -> None:
+        self._pip_install("--force-reinstall", "--no-deps", wheel)  # whatever is there already
+        self._pip_install(wheel)  # what it depends on
 
     def _pip_install(self, *arguments) -> None:
         """Install with uv where there is one, else (or if uv fails) with pip."""
@@ -350,6 +350,23 @@ def _build_home(folder: Path, toolkit) -> Path:
     lines = [f"{name} = {value!r}\n" for name, value in options.items()]
     (home / ".aksetup-defaults.py").write_text("".join(lines))
     return home
+
+
+def _modules_are_there() -> bool:
+    """Whether .venv's Python finds what was installed; nothing is imported."""
+    names = ["helpers", "ipykernel", "jupyterlab", "llvmlite", "matplotlib", "mpmath", "nbformat",
+             "nbval", "numpy", "pycuda.driver", "pytest", "ruff"]
+    look = f"import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, {names})))"
+    return _venv_python_succeeds("-c", look)
+
+
+def _venv_python_succeeds(*arguments: str) -> bool:
+    try:
+        done = subprocess.run([PYTHON, *arguments], cwd="/", env=_environment(), check=False,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    except OSError:
+        return False
+    return done.returncode == 0
 
 
 def _requirements() -> list[str]:
