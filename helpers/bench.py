@@ -1,0 +1,271 @@
+"""Benchmark: how fast the kernels run on this machine, beside the figures to reach.
+
+    python -m helpers.bench                       # or: make bench
+    python -m helpers.bench --json FILE           # the same figures, for a program
+    python -m helpers.bench --record FILE         # on a GPU: write the data file of that card
+
+A figure is the best of several runs for rates (noise only slows down), the median elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+import json
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from helpers.check import check_product
+from helpers.kernels import KERNELS, Kernel, tiled
+from helpers.memory import DeviceArray, allocate, driver, upload
+from helpers.recorded import fingerprint, seeded_matrices
+from helpers.timing import Timing, gflops, time_kernel
+
+#: Figures to reach on the CPU driver: two cores with AVX-512, bounds checks on.
+TARGETS = {"naive 1024": 1.0e10, "tiled 1024": 1.2e10, "edit to result": 2.0}
+
+#: (M, N, K) of the results whose bits are on record; small ones and every kind of edge.
+RESULT_SIZES = (
+    *((n, n, n) for n in (1, 31, 32, 33, 200, 1000, 1024)),
+    (35, 19, 79),
+    (1, 3, 500),
+    (257, 129, 1),
+)
+RECORD_SIZES = (1024, 2048, 4096)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmark; the exit status is 0, or 1 when a result is wrong or cannot be had."""
+    parser = argparse.ArgumentParser(prog="python -m helpers.bench", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write this GPU's data file")
+    options = parser.parse_args(arguments)
+    try:
+        if options.record:
+            _write(options.record, record())
+            return 0
+        figures = measure()
+        print(table(figures))
+        if options.json:
+            _write(options.json, figures)
+    except WrongResult as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+class WrongResult(Exception):
+    """A kernel computed a wrong product, or this machine cannot make the figures asked for."""
+
+
+def measure() -> dict[str, Any]:
+    """All figures of this machine: FMA/s by kernel and size, and times in seconds."""
+    autoinit = _autoinit()
+    cpu = autoinit.backend == "cpu"
+    rates = {
+        f"{name} {n}": n**3 / (timing.min_ms * 1e-3)
+        for n in (512, 1024)
+        for name in ("naive", "tiled")
+        for timing in [_time(KERNELS[name], n, repeats=5 if cpu else 20)]
+    }
+    return {
+        "backend": autoinit.backend,
+        "device": autoinit.device.name(),
+        "date": datetime.date.today().isoformat(),
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "fma_per_s": rates,
+        "seconds": {
+            "edit to result": statistics.median(_edit_to_result() for _ in range(3)),
+            "launch": _launch_overhead(),
+        },
+        "targets": TARGETS if cpu else {},
+    }
+
+
+def table(figures: dict[str, Any]) -> str:
+    """The figures of `measure` in columns, with how many times the target each one is."""
+    clock = "GPU times" if figures["backend"] == "gpu" else "CPU times, not GPU times"
+    lines = [f"{figures['device']} ({clock})", f"{'':16}{'measured':>16}{'target':>16}{'ratio':>8}"]
+    for name, rate in figures["fma_per_s"].items():
+        target = figures["targets"].get(name)
+        ratio = f"{target:>10.1e} FMA/s{rate / target:>7.2f}x" if target else ""
+        lines.append(f"{name:16}{rate:>10.2e} FMA/s{ratio}")
+    for name, seconds in figures["seconds"].items():
+        target = figures["targets"].get(name)
+        ratio = f"{target:>14.1f} s{target / seconds:>7.2f}x" if target else ""
+        shown = f"{seconds:.2f} s" if seconds > 0.01 else f"{seconds * 1e6:.1f} µs"
+        lines.append(f"{name:16}{shown:>16}{ratio}")
+    lines.append("A ratio of 1 or more reaches the target.")
+    return "\n".join(lines)
+
+
+def record() -> dict[str, Any]:
+    """What `helpers.recorded` reads: times and fingerprints of results of this machine's GPU.
+
+    Raises WrongResult on the CPU driver, whose times say nothing of a GPU.
+    """
+    autoinit = _autoinit()
+    if autoinit.backend != "gpu":
+        raise WrongResult("a record needs a GPU, and this is the CPU driver: use --json FILE")
+    cuda = driver()
+    major, minor = autoinit.device.compute_capability()
+    kernels = (*KERNELS.values(), tiled(16))
+    return {
+        "source": "python -m helpers.bench --record",
+        "card": autoinit.device.name(),
+        "compute_capability": f"{major}.{minor}",
+        "driver": _driver_version(),
+        "driver_cuda": _dotted(cuda.get_driver_version()),
+        "nvcc": _nvcc_version(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "l2_bytes": autoinit.device.get_attribute(cuda.device_attribute.L2_CACHE_SIZE),
+        "method": (
+            "CUDA events around each launch, launches queued back to back, 3 warm-ups, median of "
+            "20, L2 not flushed, random normal FP32 inputs"
+        ),
+        "times": list(_recorded_times(kernels)),
+        "results": list(recorded_results(kernels)),
+    }
+
+
+def recorded_results(kernels: Iterable[Kernel]) -> Iterable[dict[str, Any]]:
+    """The fingerprint of the result of every kernel at every size of RESULT_SIZES."""
+    for M, N, K in RESULT_SIZES:
+        A, B = seeded_matrices(M, N, K)
+        for kernel in kernels:
+            yield {
+                "kernel": kernel.name, "M": M, "N": N, "K": K, "sha256": fingerprint(kernel(A, B))
+            }  # fmt: skip
+
+
+def _recorded_times(kernels: Iterable[Kernel]) -> Iterable[dict[str, Any]]:
+    for n in RECORD_SIZES:
+        for kernel in kernels:
+            timing = _time(kernel, n, repeats=20)
+            yield {
+                "kernel": kernel.name,
+                "n": n,
+                "median_ms": round(timing.median_ms, 4),
+                "min_ms": round(timing.min_ms, 4),
+                "max_ms": round(timing.max_ms, 4),
+                "tflops": round(gflops(n, n, n, timing.median_ms) / 1e3, 3),
+            }
+            print(f"{kernel.name:20} n={n:5} {timing}", flush=True)
+
+
+def _autoinit() -> Any:
+    """`helpers.autoinit`, which makes the context: not before the options were read."""
+    return importlib.import_module("helpers.autoinit")
+
+
+def _time(kernel: Kernel, n: int, repeats: int) -> Timing:
+    """Time a kernel at n x n on checked results."""
+    random = np.random.default_rng(n)
+    A = random.standard_normal((n, n), dtype=np.float32)
+    B = random.standard_normal((n, n), dtype=np.float32)
+    with upload(A) as dA, upload(B) as dB, allocate((n, n)) as dC:
+        timing = time_kernel(lambda: kernel.launch(dA, dB, dC, n, n, n), repeats=repeats)
+        _check(kernel, dC, A, B)
+    return timing
+
+
+def _check(kernel: Kernel, dC: DeviceArray, A: np.ndarray, B: np.ndarray) -> None:
+    verdict = check_product(dC.download(), A, B)
+    if not verdict:
+        raise WrongResult(f"kernel {kernel.name!r}: {verdict}")
+
+
+def _edit_to_result() -> float:
+    """Seconds from a changed kernel text to its result on the host; never seen by any cache."""
+    from pycuda.compiler import SourceModule
+
+    n = 256
+    A, B = seeded_matrices(n, n, n)
+    unique = f"float sum = K == -{time.time_ns() % 10**9 + 1} ? 1.0f : 0.0f;"
+    source = KERNELS["tiled"].source
+    edited = source.replace("float sum = 0.0f;", unique)
+    if edited == source:
+        raise WrongResult("the text of the tiled kernel has no 'float sum = 0.0f;' to edit")
+    start = time.perf_counter()
+    function = SourceModule(edited).get_function("matmul_tiled")
+    with upload(A) as dA, upload(B) as dB, allocate((n, n)) as dC:
+        sizes = (np.int32(n),) * 3
+        function(dA, dB, dC, *sizes, block=(32, 32, 1), grid=KERNELS["tiled"].grid(n, n))
+        dC.download()
+        seconds = time.perf_counter() - start
+        _check(KERNELS["tiled"], dC, A, B)
+    return seconds
+
+
+def _launch_overhead() -> float:
+    """Seconds for one launch of a kernel that has next to nothing to do."""
+    kernel, launches = KERNELS["naive"], 200
+    with allocate((1, 1), fill=1) as dA, allocate((1, 1), fill=1) as dB, allocate((1, 1)) as dC:
+
+        def some() -> float:
+            start = time.perf_counter()
+            for _ in range(launches):
+                kernel.launch(dA, dB, dC, 1, 1, 1)
+            driver().Context.synchronize()
+            return (time.perf_counter() - start) / launches
+
+        some()
+        return _least(some, 5)
+
+
+def _least(measure_once: Callable[[], float], times: int) -> float:
+    return min(measure_once() for _ in range(times))
+
+
+def _driver_version() -> str:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return _output_of(query).splitlines()[0]  # one line for each GPU
+
+
+def _nvcc_version() -> str:
+    from helpers.toolkit import require_toolkit
+
+    text = _output_of([str(require_toolkit().nvcc), "--version"])
+    found = re.search(r"V(\d+\.\d+\.\d+)", text)
+    return found.group(1) if found else text
+
+
+def _output_of(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise WrongResult(f"{command[0]} does not answer: {error}") from error
+    return done.stdout.strip()
+
+
+def _dotted(version: int) -> str:
+    """13000 -> "13.0", as the driver API writes versions."""
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _write(file: Path, content: dict[str, Any]) -> None:
+    """As JSON, one line for each row of a list."""
+    lines = []
+    for key, value in content.items():
+        if isinstance(value, list):
+            rows = ",\n".join(f"  {json.dumps(row)}" for row in value)
+            lines.append(f' "{key}": [\n{rows}\n ]' if value else f' "{key}": []')
+        else:
+            lines.append(f' "{key}": {json.dumps(value)}')
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    print(f"wrote {file}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
