@@ -239,8 +239,9 @@ class Setup:
                                        platform.machine())
 
     def _pycuda_loads(self) -> bool:
-        """Whether PyCUDA's extension finds every symbol it needs (the CPU driver has them all)."""
-        look = "from helpers import cpu_driver; cpu_driver.load(); import pycuda.driver"
+        """Whether PyCUDA's extension finds every symbol it needs in the CPU driver's library."""
+        look = ("import ctypes; from helpers.cpu_driver import library; "
+                "ctypes.CDLL(str(library.build())); import pycuda.driver")
         return self._execute([PYTHON, "-c", look], check=False) == 0
 
     def _check_compiler(self, toolkit) -> None:
@@ -330,16 +331,17 @@ def _build_home(folder: Path, toolkit) -> Path:
 
     Links keep what pip itself reads at home (its settings, passwords for an index).
     """
+    from helpers.cpu_driver import library  # like helpers.toolkit, needs the newer Python
+
     home, stub = folder / "home", folder / "stub"
     home.mkdir()
     stub.mkdir()
     for name in (".config", ".pip", ".netrc", ".cache"):
         if (Path.home() / name).exists():
             (home / name).symlink_to(Path.home() / name)
-    # To link against: one symbol that PyCUDA uses, or --as-needed would drop the library's name.
-    (stub / "cuda.c").write_text("int cuInit(unsigned flags) { return 100 + flags; }\n")
-    subprocess.run(["g++", "-x", "c", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1",
-                    stub / "cuda.c", "-o", stub / "libcuda.so"], check=True)
+    # Linked against by the name that the NVIDIA driver's library has too.  It must define what
+    # PyCUDA uses: with an empty library --as-needed would drop the name from PyCUDA's extension.
+    library.build(stub).rename(stub / "libcuda.so")
     options = {
         "CUDA_ROOT": str(toolkit.root),
         "CUDA_INC_DIR": [str(toolkit.include)],

@@ -33,6 +33,8 @@ WHEELS_VERSION = (13, 0)
 WHEELS_FOLDER = Path("nvidia", "cu13")
 #: Older toolkits lack what PyCUDA and the lessons need.
 OLDEST = (12, 0)
+#: Where NVIDIA's installers put toolkits.
+LOCAL = Path("/usr/local")
 #: ``auto`` (or unset), ``system`` or ``wheels``: which toolkits are looked at.
 CHOICE_VARIABLE = "MATMUL_TOOLKIT"
 
@@ -154,8 +156,8 @@ def _system_nvccs() -> Iterator[Path]:
     folders = [Path(os.environ[name], "bin") for name in ("CUDA_HOME", "CUDA_ROOT", "CUDA_PATH")
                if os.environ.get(name)]
     folders += [Path(name) for name in os.environ.get("PATH", "").split(os.pathsep) if name]
-    folders.append(Path("/usr/local/cuda/bin"))
-    folders += sorted(Path("/usr/local").glob("cuda-*/bin"), key=_folder_version, reverse=True)
+    folders.append(LOCAL / "cuda/bin")
+    folders += sorted(LOCAL.glob("cuda-*/bin"), key=_folder_version, reverse=True)
     seen = set()
     for folder in folders:
         nvcc = folder / "nvcc"
