@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import importlib.util
 import io
@@ -13,6 +14,7 @@ import os
 import runpy
 import sys
 import types
+from collections.abc import Callable
 from types import TracebackType
 
 from . import load
@@ -25,11 +27,11 @@ def main(arguments: list[str]) -> None:
     if not arguments or arguments[0] in ("-h", "--help") or arguments == ["-m"]:
         sys.exit(USAGE)
     load()
-    hook = sys.excepthook
-    sys.excepthook = lambda kind, error, trace: hook(kind, error, _of_program(trace))
+    sys.excepthook = functools.partial(_show_uncaught, sys.excepthook)
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        runpy._run_module_as_main(arguments[1])  # what python -m itself runs
     elif os.path.isdir(arguments[0]) or not _is_source(arguments[0]):
         sys.argv = arguments
         runpy.run_path(arguments[0], run_name="__main__")
@@ -66,12 +68,12 @@ def run_script(arguments: list[str]) -> None:
     exec(code, main_module.__dict__)
 
 
-def _of_program(trace: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that belongs to the program: without runpy's frames and ours."""
-    ours = ("<frozen runpy>", runpy.__file__, __file__)
-    while trace is not None and trace.tb_frame.f_code.co_filename in ours:
+def _show_uncaught(hook: Callable[..., None], kind: type[BaseException], error: BaseException,
+                   trace: TracebackType | None) -> None:
+    """Let `hook` print an uncaught exception, without the frames of runpy and of this file."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in ("<frozen runpy>", __file__):
         trace = trace.tb_next
-    return trace
+    hook(kind, error.with_traceback(trace), trace)
 
 
 if __name__ == "__main__":

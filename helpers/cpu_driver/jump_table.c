@@ -1,137 +1,141 @@
 /* libcuda.so.1 of the CPU driver: a jump table, and nothing of CUDA itself.
  *
- * Each exported cu* function is one indirect jump through jump_table[n].  The driver, in Python,
- * fills the table with ctypes callbacks once it is loaded (library.py).  Before that, and from the
- * moment the interpreter exits, the table holds the small C functions below, so that a late call
- * never reaches Python.
+ * Each exported cu* function is one indirect call through callbacks[n].  The driver, in Python,
+ * fills that table with ctypes callbacks once it is loaded (library.py).  Before that, and from the
+ * moment the interpreter exits, no call reaches Python.
  *
- * symbols.inc is made from signatures.py: a line SYMBOL(n, name, kind) for each function, with
- *   kind WORK      an ordinary function
- *        CLEAN_UP  called from destructors; takes at most two arguments, none of them floating
- *        TEXT      cuGetErrorString and cuGetErrorName
+ * exports.inc is made from signatures.py: a line for each function,
+ *     EXPORT(n, name, kind, (its parameters), (their names))
+ * where kind is
+ *     WORK      an ordinary function
+ *     LAUNCH    one that may take long, and that must not be started twice
+ *     CLEAN_UP  called from destructors
+ *     TEXT      cuGetErrorString and cuGetErrorName: (int a, void *b)
  */
 
-#if !defined(__x86_64__) && !defined(__aarch64__)
-#error "the CPU driver's jump table is written for x86-64 and aarch64"
-#endif
+#include <stddef.h>
 
-enum { SUCCESS = 0, NOT_INITIALIZED = 3 };
+enum { SUCCESS = 0, NOT_INITIALIZED = 3, UNKNOWN = 999 };
 
-#define HIDDEN __attribute__((visibility("hidden"), used))
+/* What a callback returns: a CUresult, marked as one.  A callback that was cut short (by Ctrl-C,
+ * before its first line ran) leaves an arbitrary number without the mark. */
+enum { CODE = 0x0000ffff, INTERRUPTED = 0x00010000, MARK = 0x2a000000, MARK_MASK = 0x7f000000 };
 
-/* ------------------------------------------------ without Python ------------------------------ */
+enum kind { WORK, LAUNCH, CLEAN_UP, TEXT };
 
+struct ipc_handle { char bytes[64]; };
+
+typedef void (*function)(void);
+
+enum { COUNT = 0
+#define EXPORT(n, name, kind, parameters, arguments) + 1
+#include "exports.inc"
+#undef EXPORT
+};
+
+static function callbacks[COUNT];
+static volatile int awake;
 static int asleep_code = NOT_INITIALIZED;
 static const char *asleep_text = "the CPU driver is not loaded";
 
-static int asleep_WORK(void *a, void *b) {
-    (void)a, (void)b;
-    return asleep_code;
-}
-
-static int asleep_CLEAN_UP(void *a, void *b) {
-    (void)a, (void)b;
-    return SUCCESS;
-}
-
-static int asleep_TEXT(void *code, void *text) {
-    (void)code;
-    *(const char **)text = asleep_text;
-    return SUCCESS;
-}
-
-typedef int (*function)(void *, void *);
-
-#define SYMBOL(n, name, kind) [n] = asleep_##kind,
-static const function asleep[] = {
-#include "symbols.inc"
-};
-HIDDEN function jump_table[] = {
-#include "symbols.inc"
-};
-#undef SYMBOL
-
-enum { COUNT = sizeof jump_table / sizeof *jump_table };
-
-/* ------------------------------------------------ with Python --------------------------------- */
-
-/* PyCUDA's destructors call the driver without minding that an exception may be under way (a real
- * driver would not notice).  Python code must not run in that state: put the exception aside. */
+/* The few functions of the Python C API that a call needs; this library is not linked to Python. */
 static struct {
     int (*gil_ensure)(void);
     void (*gil_release)(int);
     void (*fetch)(void **, void **, void **);
     void (*restore)(void *, void *, void *);
+    int (*check_signals)(void);
+    void (*clear)(void);
+    void (*set_interrupt)(void);
 } python;
 
-static function callbacks[COUNT];
-
-static int with_exception_aside(int n, void *a, void *b) {
-    void *type, *value, *traceback;
-    int gil = python.gil_ensure();
-    python.fetch(&type, &value, &traceback);
-    int result = callbacks[n](a, b);
-    python.restore(type, value, traceback);
-    python.gil_release(gil);
-    return result;
-}
-
-#define ASIDE_WORK(n, name)
-#define ASIDE_CLEAN_UP(n, name) \
-    static int aside_##name(void *a, void *b) { return with_exception_aside(n, a, b); }
-#define ASIDE_TEXT ASIDE_CLEAN_UP
-#define SYMBOL(n, name, kind) ASIDE_##kind(n, name)
-#include "symbols.inc"
-#undef SYMBOL
-
-#define ENTRY_WORK(n, name) [n] = 0,
-#define ENTRY_CLEAN_UP(n, name) [n] = aside_##name,
-#define ENTRY_TEXT ENTRY_CLEAN_UP
-#define SYMBOL(n, name, kind) ENTRY_##kind(n, name)
-static const function aside[] = {
-#include "symbols.inc"
+/* One call on its way through Python. */
+struct visit {
+    int gil, result, interrupted, attempts;
+    void *exception[3];
 };
-#undef SYMBOL
 
-void cpu_driver_python(void *gil_ensure, void *gil_release, void *fetch, void *restore) {
-    python.gil_ensure = (int (*)(void))gil_ensure;
-    python.gil_release = (void (*)(int))gil_release;
-    python.fetch = (void (*)(void **, void **, void **))fetch;
-    python.restore = (void (*)(void *, void *, void *))restore;
+/* PyCUDA's destructors call the driver without minding that an exception may be under way (a real
+ * driver would not notice): it is put aside, for Python code must not run in that state.  A Ctrl-C
+ * that came before the call is put off until after it. */
+static void enter(struct visit *visit) {
+    visit->interrupted = visit->attempts = 0;
+    visit->gil = python.gil_ensure();
+    python.fetch(&visit->exception[0], &visit->exception[1], &visit->exception[2]);
+    if (python.check_signals() != 0) {
+        python.clear();
+        visit->interrupted = 1;
+    }
 }
 
-/* Calls of function n go to `callback` from now on. */
-void cpu_driver_fill(int n, void *callback) {
-    callbacks[n] = (function)callback;
-    jump_table[n] = aside[n] ? aside[n] : callbacks[n];
+/* Whether the callback was cut short, and has to be called again. */
+static int again(struct visit *visit, enum kind kind) {
+    if ((visit->result & MARK_MASK) == MARK) {
+        visit->interrupted |= visit->result & INTERRUPTED;
+        visit->result &= CODE;
+        return 0;
+    }
+    visit->interrupted = 1;
+    visit->result = kind == LAUNCH ? SUCCESS : UNKNOWN;
+    return kind != LAUNCH && ++visit->attempts < 4;
+}
+
+/* The caller's next step in Python raises KeyboardInterrupt, if Ctrl-C came meanwhile. */
+static int leave(struct visit *visit) {
+    if (visit->interrupted)
+        python.set_interrupt();
+    python.restore(visit->exception[0], visit->exception[1], visit->exception[2]);
+    python.gil_release(visit->gil);
+    return visit->result;
+}
+
+static int tell(void *text) {
+    *(const char **)text = asleep_text;
+    return SUCCESS;
+}
+
+#define ASLEEP_WORK asleep_code
+#define ASLEEP_LAUNCH asleep_code
+#define ASLEEP_CLEAN_UP SUCCESS
+#define ASLEEP_TEXT tell(b)
+
+#define EXPORT(n, name, kind, parameters, arguments)                 \
+    int name parameters;                                             \
+    int name parameters {                                            \
+        struct visit visit;                                          \
+        if (!awake)                                                  \
+            return ASLEEP_##kind;                                    \
+        enter(&visit);                                               \
+        do                                                           \
+            visit.result = ((int (*) parameters)callbacks[n]) arguments; \
+        while (again(&visit, kind));                                 \
+        return leave(&visit);                                        \
+    }
+#include "exports.inc"
+#undef EXPORT
+
+/* ---------------------------------------------------------------- for library.py */
+
+/* Calls go to these callbacks, COUNT of them, from now on.  `api`: the functions in `python`. */
+void cpu_driver_wake(const function *api, const function *table);
+void cpu_driver_wake(const function *api, const function *table) {
+    python.gil_ensure = (int (*)(void))api[0];
+    python.gil_release = (void (*)(int))api[1];
+    python.fetch = (void (*)(void **, void **, void **))api[2];
+    python.restore = (void (*)(void *, void *, void *))api[3];
+    python.check_signals = (int (*)(void))api[4];
+    python.clear = (void (*)(void))api[5];
+    python.set_interrupt = (void (*)(void))api[6];
+    for (int n = 0; n < COUNT; n++)
+        callbacks[n] = table[n];
+    awake = 1;
 }
 
 /* No call goes to Python any more: clean-up succeeds, the rest returns `code`, whose text is
  * `text` (which must stay where it is). */
+void cpu_driver_sleep(int code, const char *text);
 void cpu_driver_sleep(int code, const char *text) {
     asleep_code = code;
     asleep_text = text;
-    for (int n = 0; n < COUNT; n++)
-        jump_table[n] = asleep[n];
+    awake = 0;
 }
-
-/* ------------------------------------------------ the exported functions ---------------------- */
-
-#if defined(__x86_64__)
-#define JUMP(n) "endbr64\n\tjmp *jump_table+8*" #n "(%rip)\n"
-#elif defined(__aarch64__)
-#define JUMP(n)                                    \
-    "hint #34\n\t"                                 \
-    "adrp x16, jump_table+8*" #n "\n\t"            \
-    "ldr x16, [x16, #:lo12:jump_table+8*" #n "]\n\t" \
-    "br x16\n"
-#endif
-
-#define SYMBOL(n, name, kind)               \
-    __asm__(".text\n"                       \
-            ".balign 16\n"                  \
-            ".globl " #name "\n"            \
-            ".type " #name ", %function\n"  \
-            #name ":\n\t" JUMP(n)           \
-            ".size " #name ", .-" #name "\n");
-#include "symbols.inc"

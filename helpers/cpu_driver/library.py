@@ -17,11 +17,21 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from .signatures import CLEAN_UP, SIGNATURES, TEXTS
+from .signatures import KINDS, SIGNATURES, IpcHandle
 
 SONAME = "libcuda.so.1"
 FLAGS = ("-std=gnu11", "-O1", "-g0", "-Wall", "-Wextra", "-Wpedantic", "-fPIC", "-shared",
          f"-Wl,-soname,{SONAME}")
+
+#: How the C compiler is told a ctypes type.
+C_TYPES = {
+    ctypes.c_int: "int", ctypes.c_uint: "unsigned", ctypes.c_size_t: "size_t",
+    ctypes.c_float: "float", ctypes.c_ubyte: "unsigned char", ctypes.c_ushort: "unsigned short",
+    ctypes.c_char_p: "const char *", IpcHandle: "struct ipc_handle",
+}
+#: What jump_table.c uses of Python, in its order.
+PYTHON_API = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_Fetch", "PyErr_Restore",
+              "PyErr_CheckSignals", "PyErr_Clear", "PyErr_SetInterrupt")
 
 _SOURCE = Path(__file__).with_name("jump_table.c")
 
@@ -39,12 +49,16 @@ def cache_folder() -> Path:
     return Path(home, "cuda-matmul-lessons", "cpu_driver")
 
 
-def symbols() -> str:
-    """symbols.inc, what jump_table.c includes: the number, name and kind of each function."""
-    def kind(name: str) -> str:
-        return "CLEAN_UP" if name in CLEAN_UP else "TEXT" if name in TEXTS else "WORK"
-
-    return "".join(f"SYMBOL({n}, {name}, {kind(name)})\n" for n, name in enumerate(SIGNATURES))
+def exports() -> str:
+    """exports.inc, what jump_table.c includes: a line for each function."""
+    lines = []
+    for n, (name, types) in enumerate(SIGNATURES.items()):
+        letters = "abcdefghijklmnop"[:len(types)]
+        parameters = ", ".join(f"{C_TYPES.get(kind, 'void *')} {letter}"
+                               for kind, letter in zip(types, letters, strict=True))
+        lines.append(f"EXPORT({n}, {name}, {KINDS.get(name, 'WORK')}, ({parameters or 'void'}), "
+                     f"({', '.join(letters)}))\n")
+    return "".join(lines)
 
 
 def build(folder: Path | None = None, compiler: str | None = None) -> Path:
@@ -52,7 +66,7 @@ def build(folder: Path | None = None, compiler: str | None = None) -> Path:
 
     Raises BuildError if there is no C compiler, or if it fails.
     """
-    source, listing = _SOURCE.read_text(), symbols()
+    source, listing = _SOURCE.read_text(), exports()
     key = hashlib.sha256("\0".join((source, listing, *FLAGS, platform.machine())).encode())
     folder = folder or cache_folder() / key.hexdigest()[:16]
     library = folder / SONAME
@@ -73,7 +87,7 @@ def _compiler() -> str:
 def _compile(library: Path, listing: str, compiler: str) -> None:
     """Compile into `library` in one step, so that no other process sees half a file."""
     with tempfile.TemporaryDirectory(dir=library.parent, prefix="build-") as scratch:
-        Path(scratch, "symbols.inc").write_text(listing)
+        Path(scratch, "exports.inc").write_text(listing)
         output = Path(scratch, SONAME)
         command = [compiler, *FLAGS, f"-I{scratch}", "-o", str(output), str(_SOURCE)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -88,29 +102,27 @@ class JumpTable:
 
     def __init__(self, path: Path):
         self._library = ctypes.CDLL(str(path))
-        self._library.cpu_driver_python.argtypes = [ctypes.c_void_p] * 4
-        self._library.cpu_driver_fill.argtypes = [ctypes.c_int, ctypes.c_void_p]
         self._library.cpu_driver_sleep.argtypes = [ctypes.c_int, ctypes.c_char_p]
-        self._library.cpu_driver_python(*(
-            ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p)
-            for name in ("PyGILState_Ensure", "PyGILState_Release", "PyErr_Fetch", "PyErr_Restore")
-        ))
         self._callbacks: list[object] = []
-        self._text = b""
 
     def fill(self, entry: Callable[[str], Callable[..., int]]) -> None:
         """Send each function to the Python callable that `entry` gives for its name."""
-        for n, (name, types) in enumerate(SIGNATURES.items()):
-            callback = ctypes.CFUNCTYPE(ctypes.c_int, *types)(entry(name))
-            self._callbacks.append(callback)
-            self._library.cpu_driver_fill(n, ctypes.cast(callback, ctypes.c_void_p))
+        self._callbacks = [ctypes.CFUNCTYPE(ctypes.c_int, *types)(entry(name))
+                           for name, types in SIGNATURES.items()]
+        api = [getattr(ctypes.pythonapi, name) for name in PYTHON_API]
+        self._library.cpu_driver_wake(_pointers(api), _pointers(self._callbacks))
 
     def sleep(self, code: int, text: str) -> None:
         """From now on, call no Python: clean-up succeeds, all else returns `code` with `text`."""
-        self._text = text.encode()
-        _keep_for_ever(self._text)
+        data = text.encode()
+        _keep_for_ever(data)
         _keep_for_ever(self._callbacks)  # another thread may be inside one
-        self._library.cpu_driver_sleep(code, self._text)
+        self._library.cpu_driver_sleep(code, data)
+
+
+def _pointers(functions: list) -> ctypes.Array:
+    return (ctypes.c_void_p * len(functions))(
+        *(ctypes.cast(function, ctypes.c_void_p).value for function in functions))
 
 
 def _keep_for_ever(value: object) -> None:

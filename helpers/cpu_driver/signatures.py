@@ -258,12 +258,19 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
 
 #: What PyCUDA calls from destructors: such a call may come while an exception is under way, and
 #: after the interpreter has begun to exit, when it succeeds without doing anything.
-CLEAN_UP = frozenset({
+CLEAN_UP = (
     "cuArrayDestroy", "cuCtxDestroy_v2", "cuCtxDetach", "cuCtxPopCurrent_v2",
     "cuCtxPushCurrent_v2", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2",
     "cuEventDestroy_v2", "cuGraphicsUnregisterResource", "cuIpcCloseMemHandle", "cuLinkDestroy",
     "cuMemFreeHost", "cuMemFree_v2", "cuMemHostUnregister", "cuModuleUnload",
     "cuStreamDestroy_v2", "cuTexRefDestroy",
-})
-#: The two that hand out texts: also called from destructors, and never fail.
-TEXTS = frozenset({"cuGetErrorString", "cuGetErrorName"})
+)
+#: What may take long, and must not be started a second time when Ctrl-C stops it.
+LAUNCHES = ("cuLaunchKernel", "cuLaunch", "cuLaunchGrid", "cuLaunchGridAsync")
+#: What hands out the texts of errors.
+TEXTS = ("cuGetErrorString", "cuGetErrorName")
+#: Function -> its kind in jump_table.c, where that is not WORK.
+KINDS = {
+    **dict.fromkeys(CLEAN_UP, "CLEAN_UP"), **dict.fromkeys(LAUNCHES, "LAUNCH"),
+    **dict.fromkeys(TEXTS, "TEXT"),
+}
