@@ -219,7 +219,7 @@ def _checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 def _checked_fill(value: float, dtype: np.dtype[Any]) -> NDArray[Any]:
     """`value` as a 0-dimensional array of `dtype`; ValueError when it would change on the way."""
     try:
-        with np.errstate(over="raise"):
+        with np.errstate(over="raise", invalid="raise"):
             element = np.array(value).astype(dtype, casting="unsafe")
             same = element == value or (value != value and element != element)
             fits = dtype.kind in "fc" or bool(same)
