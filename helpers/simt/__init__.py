@@ -1,0 +1,17 @@
+"""A SIMT engine: runs the PTX of CUDA kernels on the CPU, exactly, a warp as vectors of 32 lanes.
+
+    memory = Memory(1 << 30)
+    module = Module(ptx_text, memory)
+    module.functions["kernel"].launch(grid=(4, 4, 1), block=(32, 32, 1), parameters=packed)
+
+From PTX to machine code: `ptx` reads it, `flow` finds blocks and live registers, `scopes` where
+lanes part and meet, `shapes` which values are scalars, `codegen` (with `emitter`, `instructions`
+and `access`) writes LLVM IR, `jit` compiles it, `module` launches it on `memory`.
+"""
+
+from .errors import Fault, Interrupted, InvalidPtx, OutOfMemory, SimtError, Unsupported
+from .memory import Memory
+from .module import Function, Module
+
+__all__ = ["Fault", "Function", "Interrupted", "InvalidPtx", "Memory", "Module", "OutOfMemory",
+           "SimtError", "Unsupported"]

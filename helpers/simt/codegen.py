@@ -1,0 +1,798 @@
+"""One kernel for one block shape -> LLVM IR: a function that runs one warp.
+
+    i32 @warp(ptr context, i32 warp, i32 resume point)
+
+runs the warp from its start (0) or from the barrier it waited at, until it is done or waits at a
+barrier; what it returns is in `runtime`. At a barrier the live registers go to the warp's frame
+and the function returns; called again it takes them back and jumps to where it was.
+
+Registers that are cheap arithmetic on launch constants (`Shapes.invariant`) are computed anew at
+every entry instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from . import instructions, ptx, runtime
+from .access import Memory, parameter_offsets, provenance
+from .access import parse as parse_access
+from .emitter import Emitter, Lanes, bits, llvm_type, vector
+from .errors import InvalidPtx
+from .flow import Branch, Graph, destinations
+from .runtime import Context, Launch
+from .scopes import Component, Scope
+from .shapes import LANES, Geometry, Shapes, is_widening
+
+_NOTHING = {"membar", "fence", "prefetch", "prefetchu", "nanosleep", "pmevent", "discard",
+            "applypriority"}
+_BARRIER, _TRAP, _OVERFLOW = 3, 4, 5
+
+
+@dataclass
+class Layout:
+    """Where a kernel's data lies: known before code is made, needed by whoever launches it."""
+
+    kernel: ptx.Kernel
+    shared_offsets: dict[str, int]
+    static_shared: int
+    local_offsets: dict[str, int]
+    local_stride: int  # bytes of local memory a lane has
+    symbols: list[str]  # module-level variables, in the order of Launch.symbols
+    parameters: dict[str, int]
+    bounds: list = field(default_factory=lambda: [None])  # what each slot of Launch.bounds is about
+    frame_bytes: int = 0
+    sources: list[ptx.Instruction] = field(default_factory=list)  # by instruction id
+
+    def parameter_offset(self, name: str) -> int:
+        if name not in self.parameters:
+            raise InvalidPtx(f"kernel {self.kernel.name}: '{name}' is not a parameter")
+        return self.parameters[name]
+
+    def bounds_slot(self, base) -> int:
+        """The slot of the allocation an address is expected in; 0 if nothing is known."""
+        key = self.origins.get(base.name) if isinstance(base, ptx.Register) else (
+            ("symbol", base.name) if isinstance(base, ptx.Symbol) else None)
+        if key not in self.bounds:
+            self.bounds.append(key)
+        return self.bounds.index(key)
+
+    def __post_init__(self):
+        self.origins = provenance(self.kernel)
+
+
+def layout_of(module: ptx.Module, kernel: ptx.Kernel) -> Layout:
+    """Places the shared and local variables a kernel uses, each at its alignment."""
+    used = {s.name for i in kernel.body if isinstance(i, ptx.Instruction) for s in _symbols(i)}
+    declared = [*module.variables, *kernel.variables]
+    shared = [v for v in declared if v.space == "shared" and (v.name in used or v in kernel.variables)]
+    shared.sort(key=lambda v: v.external)  # what is sized at launch comes last
+    offsets, total = _place([v for v in shared if not v.external])
+    start = -(-total // 16) * 16
+    offsets |= {v.name: start for v in shared if v.external}
+    local, stride = _place([v for v in declared if v.space == "local"])
+    symbols = [v.name for v in module.variables if v.space in ("global", "const") and v.name in used]
+    return Layout(kernel, offsets, total, local, -(-stride // 16) * 16, symbols,
+                  parameter_offsets(kernel))
+
+
+def _place(variables: list[ptx.Variable]) -> tuple[dict[str, int], int]:
+    at, offsets = 0, {}
+    for v in variables:
+        at = -(-at // v.align) * v.align
+        offsets[v.name] = at
+        at += v.nbytes
+    return offsets, at
+
+
+def _symbols(i: ptx.Instruction):
+    stack = list(i.operands)
+    while stack:
+        o = stack.pop()
+        if isinstance(o, ptx.Symbol):
+            yield o
+        elif isinstance(o, ptx.Address):
+            stack.append(o.base)
+        elif isinstance(o, ptx.Vector):
+            stack += o.elements
+        elif isinstance(o, tuple):
+            stack += o
+
+
+def generate(layout: Layout, graph: Graph, geometry: Geometry) -> str:
+    """The IR of a kernel for one block shape. Fills in layout.bounds, frame_bytes, sources.
+
+    Raises Unsupported for an instruction that has no row.
+    """
+    local = {name: (offset, layout.local_stride) for name, offset in layout.local_offsets.items()}
+    return _Kernel(layout, graph, Shapes(graph, geometry, local)).module()
+
+
+class _Kernel(Emitter):
+    def __init__(self, layout: Layout, graph: Graph, shapes: Shapes):
+        super().__init__(layout.kernel, shapes)
+        self.layout, self.graph, self.geometry = layout, graph, shapes.geometry
+        self.structure = shapes.structure
+        self.memory = Memory(self, layout)
+        self.resumes: list[str] = []
+        self.frame_bytes = 64
+        self._frame_places: dict[str, int] = {}
+        self.whole = self._mask_never_changes()
+        self._ids = {}
+        for block in graph.blocks:
+            for i in block.instructions:
+                self._ids[id(i)] = len(layout.sources)
+                layout.sources.append(i)
+
+    # -- masks -----------------------------------------------------------------------------------
+
+    def _mask_never_changes(self) -> bool:
+        """Whether outside all components every lane is always active."""
+        if not self.geometry.whole_warps:
+            return False
+        root = self.structure.root
+        for block in self.graph.blocks:
+            ends = block.end.target is None or (block.end.guard and block.end.otherwise is None)
+            divergent = block.index in self.structure.divergent
+            if ends and (divergent or self.structure.owner[block.index] is not root):
+                return False
+        return True
+
+    def _mask_slot(self, scope: Scope) -> str:
+        return f"%mask{scope.entry}" if scope.parent else "%mask"
+
+    def _current_mask(self, scope: Scope) -> str:
+        if scope.parent is None and self.whole:
+            return "-1"
+        return self.op(f"load i32, ptr {self._mask_slot(scope)}")
+
+    def _mask_slots(self) -> list[str]:
+        """The masks of all scopes but the outermost, and of the lanes waiting to enter each."""
+        parts = [p for c in self.structure.components for p in c.parts]
+        waits = {p.entry for p in parts} | {c.join for c in self.structure.components}
+        return ([self._mask_slot(p) for p in parts]
+                + [self._pending(b) for b in sorted(waits - {None})])
+
+    def _pending(self, block: int) -> str:
+        return f"%pending{block}"
+
+    # -- the function ----------------------------------------------------------------------------
+
+    def module(self) -> str:
+        """All of the IR: body, checker and scheduler."""
+        for name, i in self.shapes.invariant.items():
+            self.instruction = i
+            self._invariant(name, i)
+        at_top, self.lines = self.lines, []
+        for block in self.graph.blocks:
+            self._block(block.index)
+        for component in self.structure.components:
+            self._component(component)
+        self.layout.frame_bytes = -(-self.frame_bytes // 64) * 64
+        body, self.lines = self.lines, []
+        text = [self._entry(at_top), *body, *self._ends()]
+        self.declarations |= {"declare i32 @llvm.cttz.i32(i32, i1)",
+                              "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"}
+        return "\n".join([
+            *self.constants, *sorted(self.declarations),
+            "define internal i32 @warp(ptr %cx, i32 %w, i32 %resume) {", *text, "}",
+            runtime.CHECKER, runtime.scheduler(self.geometry.warps),
+            '!0 = !{!"branch_weights", i32 2000, i32 1}', "!1 = !{}",
+            '!2 = !{!"branch_weights", i32 1, i32 2000}'])
+
+    def _entry(self, at_top: list[str]) -> str:
+        masks = self._mask_slots()
+        lines = ["entry:", "  %scratch = alloca <32 x i64>, align 256", "  %mask = alloca i32",
+                 "  %alive = alloca i32", "  %slice = alloca i32",
+                 f"  store i32 {runtime.SLICE}, ptr %slice"]
+        lines += [f"  {m} = alloca i32" for m in masks]
+        lines += ["  " + s for s in self.slots]
+        load = runtime.load_field
+        lines += [load(f"%{n}", t, "%cx", Context, n).rstrip() for n, t in (
+            ("launch", "ptr"), ("shared", "ptr"), ("frames", "ptr"), ("block_x", "i32"),
+            ("block_y", "i32"), ("block_z", "i32"))]
+        lines += [load("%local0", "i64", "%cx", Context, "local").rstrip()]
+        lines += [load(f"%{n}", t, "%launch", Launch, n).rstrip() for n, t in (
+            ("parameters", "ptr"), ("bounds", "ptr"), ("symbols", "ptr"), ("shared_bytes", "i64"),
+            ("grid_x", "i32"), ("grid_y", "i32"), ("grid_z", "i32"))]
+        lines += [f"  {runtime.field_pointer('%stop', '%launch', Launch, 'stop')}",
+                  "  %shared_address = ptrtoint ptr %shared to i64",
+                  "  %w64 = zext i32 %w to i64",
+                  f"  %local_of_warp = mul i64 %w64, {LANES * self.layout.local_stride}",
+                  "  %local = add i64 %local0, %local_of_warp",
+                  f"  %frame_offset = mul i64 %w64, {self.layout.frame_bytes}",
+                  "  %frame = getelementptr i8, ptr %frames, i64 %frame_offset"]
+        first = "-1"
+        if not self.geometry.whole_warps:
+            rest = (1 << self.geometry.threads % LANES) - 1
+            lines += [f"  %is_last = icmp eq i32 %w, {self.geometry.warps - 1}",
+                      f"  %first_mask = select i1 %is_last, i32 {rest}, i32 -1"]
+            first = "%first_mask"
+        lines += [f"  store i32 {first}, ptr %mask", f"  store i32 {first}, ptr %alive"]
+        lines += [f"  store i32 0, ptr {m}" for m in masks]
+        lines += [*self.entry, *at_top]
+        cases = " ".join(f"i32 {n + 1}, label %{label}" for n, label in enumerate(self.resumes))
+        lines += [f"  switch i32 %resume, label %b0 [ {cases} ]"]
+        return "\n".join(lines)
+
+    def _ends(self) -> list[str]:
+        return ["exit:", f"  ret i32 {runtime.DONE}", "fault:", f"  ret i32 {runtime.FAULT}",
+                "stopped:", f"  ret i32 {runtime.STOPPED}"]
+
+    # -- control flow ----------------------------------------------------------------------------
+
+    def _block(self, index: int) -> None:
+        block, scope = self.graph.blocks[index], self.structure.owner[index]
+        self.label(f"b{index}")
+        self.mask = self._current_mask(scope)
+        live_after = self.graph.live_after(block)
+        groups = self._groups(block.instructions)
+        for i, live in zip(block.instructions, live_after, strict=True):
+            self.instruction = i
+            if id(i) in groups:
+                self.memory.merged_checks(groups[id(i)])
+            if not self._is_invariant(i):
+                self._instruction(index, scope, i, live)
+        self.instruction = None
+        self._end(index, scope, block.end)
+
+    def _is_invariant(self, i: ptx.Instruction) -> bool:
+        names = destinations(i)
+        return len(names) == 1 and self.shapes.invariant.get(names[0]) is i
+
+    def _groups(self, instructions_: list[ptx.Instruction]) -> dict[int, list]:
+        """Accesses that can be checked at once, under the id() of the first of each group."""
+        found: dict[int, list] = {}
+        open_: dict[tuple, list] = {}
+        for i in instructions_:
+            if i.opcode in ("bar", "barrier", "trap"):
+                open_.clear()
+            if i.opcode in ("ld", "st") and not i.guard and "param" not in i.modifiers:
+                self.instruction = i
+                access = parse_access(self, i)
+                base = access.address.base
+                if isinstance(base, ptx.Register) and access.space != "local":
+                    key = (base.name, access.space, access.size)
+                    group = open_.setdefault(key, [])
+                    group.append((self._ids[id(i)], i))
+                    if len(group) == 2:
+                        found[id(group[0][1])] = group
+            for name in destinations(i):
+                for key in [k for k in open_ if k[0] == name]:
+                    del open_[key]
+        return {k: g for k, g in found.items() if self._near(g)}
+
+    def _near(self, group: list) -> bool:
+        """Merged ranges must be shorter than the guard between allocations, or shared."""
+        offsets = [parse_access(self, i).address.offset for _, i in group]
+        return max(offsets) - min(offsets) < 2048 or "shared" in group[0][1].modifiers
+
+    def _take_turn(self, live: int) -> None:
+        """At a loop's back edge: when the slice is up, let other warps run, or give up if the
+        launch has been stopped."""
+        left = self.op(f"sub i32 {self.op('load i32, ptr %slice')}, 1")
+        self.line(f"store i32 {left}, ptr %slice")
+        up, turn, on = self.op(f"icmp eq i32 {left}, 0"), self.fresh("turn")[1:], self.fresh("on")[1:]
+        self.line(f"br i1 {up}, label %{turn}, label %{on}, !prof !2")
+        self.label(turn)
+        stop = self.op("load volatile i32, ptr %stop")
+        go, leave = self.op(f"icmp eq i32 {stop}, 0"), self.fresh("leave")[1:]
+        self.line(f"br i1 {go}, label %{leave}, label %stopped, !prof !0")
+        self.label(leave)
+        self._suspend(live, runtime.READY)
+        self.line(f"br label %{on}")
+        self.label(on)
+
+    def _await(self, block: int, mask: str) -> None:
+        old = self.op(f"load i32, ptr {self._pending(block)}")
+        self.line(f"store i32 {self.op(f'or i32 {old}, {mask}')}, ptr {self._pending(block)}")
+
+    def _retire(self, mask: str) -> None:
+        old = self.op("load i32, ptr %alive")
+        gone = self.op(f"xor i32 {mask}, -1")
+        self.line(f"store i32 {self.op(f'and i32 {old}, {gone}')}, ptr %alive")
+
+    def _leave(self, target: int | None, mask: str) -> None:
+        """Lanes leave their scope: to wait at a block, or for good."""
+        if target is None:
+            self._retire(mask)
+        else:
+            self._await(target, mask)
+
+    def _exhausted(self, scope: Scope) -> str:
+        """Where the warp goes on when no lane is left in a scope."""
+        if scope.parent is None:
+            return "exit"
+        component = scope.parent
+        if component.cyclic:
+            return f"c{component.number}"
+        return self._part_label(component, component.parts.index(scope) + 1)
+
+    def _part_label(self, component: Component, k: int) -> str:
+        if k < len(component.parts):
+            return f"c{component.number}_{k}"
+        return f"c{component.number}_join"
+
+    def _go(self, at: int, scope: Scope, target: int | None, mask: str) -> None:
+        """All lanes of the scope go to target."""
+        if target is None or not scope.holds(target):
+            self._leave(target, mask)
+            self.line(f"br label %{self._exhausted(scope)}")
+            return
+        if target <= at:
+            self._take_turn(self.graph.blocks[target].live_in | scope.preserve)
+            mask = self._current_mask(scope)
+        component = scope.component_of(target)
+        if component is None:
+            self.line(f"br label %b{target}")
+        else:
+            self._await(target, mask)
+            self.line(f"br label %c{component.number}")
+
+    def _end(self, at: int, scope: Scope, end: Branch) -> None:
+        if end.guard is None:
+            self._go(at, scope, end.target, self.mask)
+            return
+        taken, otherwise = end.target, end.otherwise
+        if end.negated:
+            taken, otherwise = otherwise, taken
+        guard = self.read(end.guard)
+        if guard.pattern is not None:
+            yes, no = self.fresh("taken")[1:], self.fresh("otherwise")[1:]
+            self.line(f"br i1 {guard.ssa}, label %{yes}, label %{no}")
+            for label, target in ((yes, taken), (no, otherwise)):
+                self.label(label)
+                self._go(at, scope, target, self.mask)
+            return
+        chosen = self.op(f"bitcast {vector('i1')} {guard.ssa} to i32")
+        there = self.op(f"and i32 {self.mask}, {chosen}")
+        here = self.op(f"and i32 {self.mask}, {self.op(f'xor i32 {chosen}, -1')}")
+        inside = [(t, m) for t, m in ((taken, there), (otherwise, here)) if scope.holds(t)]
+        outside = [(t, m) for t, m in ((taken, there), (otherwise, here)) if not scope.holds(t)]
+        for target, mask in outside:
+            self._leave(target, mask)
+        if len(inside) == 2:
+            component = next(c for c in (scope.component_of(taken), scope.component_of(otherwise)) if c)
+            for target, mask in inside:
+                self._await(target, mask)
+            self.line(f"br label %c{component.number}")
+        elif len(inside) == 1:
+            (target, mask), = inside
+            self.line(f"store i32 {mask}, ptr {self._mask_slot(scope)}")
+            some, stay = self.op(f"icmp ne i32 {mask}, 0"), self.fresh("stay")[1:]
+            self.line(f"br i1 {some}, label %{stay}, label %{self._exhausted(scope)}")
+            self.label(stay)
+            self._go(at, scope, target, mask)
+        else:
+            self.line(f"br label %{self._exhausted(scope)}")
+
+    def _component(self, component: Component) -> None:
+        n = component.number
+        self.label(f"c{n}")
+        if component.cyclic:
+            live = component.scope.preserve
+            for b in [p.entry for p in component.parts] + [component.join] * (component.join is not None):
+                live |= self.graph.blocks[b].live_in
+            self._take_turn(live)
+        self.line(f"br label %{self._part_label(component, 0)}")
+        for k, part in enumerate(component.parts):
+            self.label(f"c{n}_{k}")
+            mask = self.op(f"load i32, ptr {self._pending(part.entry)}")
+            some = self.op(f"icmp ne i32 {mask}, 0")
+            self.line(f"br i1 {some}, label %c{n}_{k}_enter, label %{self._part_label(component, k + 1)}")
+            self.label(f"c{n}_{k}_enter")
+            self.line(f"store i32 0, ptr {self._pending(part.entry)}")
+            self.line(f"store i32 {mask}, ptr {self._mask_slot(part)}")
+            self.line(f"br label %b{part.entry}")
+        self.label(f"c{n}_join")
+        scope, join = component.scope, component.join
+        if join is None:
+            self.line(f"br label %{self._exhausted(scope)}")
+            return
+        next_ = scope.component_of(join)
+        if next_ is not None:
+            self.line(f"br label %c{next_.number}")
+            return
+        mask = self.op(f"load i32, ptr {self._pending(join)}")
+        self.line(f"store i32 0, ptr {self._pending(join)}")
+        self.line(f"store i32 {mask}, ptr {self._mask_slot(scope)}")
+        some = self.op(f"icmp ne i32 {mask}, 0")
+        self.line(f"br i1 {some}, label %b{join}, label %{self._exhausted(scope)}")
+
+    # -- instructions ----------------------------------------------------------------------------
+
+    def _invariant(self, name: str, i: ptx.Instruction) -> None:
+        if i.opcode == "ld":
+            self.write(name, self.memory.load(i, 0)[0])
+        else:
+            for register, value in self._values(i):
+                self.write(register, value)
+
+    def _instruction(self, block: int, scope: Scope, i: ptx.Instruction, live: int) -> None:
+        if i.opcode in _NOTHING or i.name == "bar.warp.sync":
+            return
+        if i.opcode in ("bar", "barrier"):
+            self._barrier(scope, i, live)
+            return
+        number = self._ids[id(i)]
+        if i.opcode in ("ld", "st", "atom", "red", "trap"):
+            self._guarded(i, lambda: self._memory(block, i, number))
+            return
+        for name, value in self._values(i):
+            self._assign(block, i, name, value)
+
+    def _assign(self, block: int, i: ptx.Instruction, name: str, value: Lanes) -> None:
+        """Writes a destination where the instruction's guard and the scope allow it."""
+        if name == "_":
+            return
+        where = None
+        if self.shapes.of_register(name).varying and self.shapes.blends(block, name):
+            where = self.mask if self.mask != "-1" else None
+        if i.guard and self.instruction is i:
+            guard = self.read(i.guard)
+            if guard.pattern is None:
+                chosen = self.op(f"bitcast {vector('i1')} {guard.ssa} to i32")
+                if i.guard_negated:
+                    chosen = self.op(f"xor i32 {chosen}, -1")
+                where = chosen if where is None else self.op(f"and i32 {where}, {chosen}")
+            else:
+                chosen = guard.ssa
+                if i.guard_negated:
+                    chosen = self.op(f"xor i1 {chosen}, true")
+                if self.shapes.of_register(name).varying:
+                    chosen = self.op(f"sext i1 {chosen} to i32")
+                    where = chosen if where is None else self.op(f"and i32 {where}, {chosen}")
+                else:
+                    where = chosen
+        self.write(name, value, where)
+
+    def _guarded(self, i: ptx.Instruction, work) -> None:
+        """Runs `work` under the mask of the lanes whose guard holds, if there are any."""
+        if not i.guard:
+            work()
+            return
+        guard = self.read(i.guard)
+        chosen = (f"sext i1 {guard.ssa} to i32" if guard.pattern is not None
+                  else f"bitcast {vector('i1')} {guard.ssa} to i32")
+        chosen = self.op(chosen)
+        if i.guard_negated:
+            chosen = self.op(f"xor i32 {chosen}, -1")
+        outer, self.mask = self.mask, self.op(f"and i32 {self.mask}, {chosen}")
+        some, do, done = self.op(f"icmp ne i32 {self.mask}, 0"), self.fresh("do")[1:], self.fresh("done")[1:]
+        self.line(f"br i1 {some}, label %{do}, label %{done}")
+        self.label(do)
+        work()
+        self.line(f"br label %{done}")
+        self.label(done)
+        self.mask = outer
+
+    def _memory(self, block: int, i: ptx.Instruction, number: int) -> None:
+        if i.opcode == "trap":
+            self._fault(_TRAP, number, self.mask)
+            self.label(self.fresh("never")[1:])
+            return
+        if i.opcode == "st":
+            self.memory.store(i, number)
+            return
+        if i.opcode in ("atom", "red"):
+            values = [self.memory.atomic(i, number)]
+            if i.opcode == "red":
+                return
+        else:
+            values = self.memory.load(i, number)
+        target = i.operands[0]
+        parts = target.elements if isinstance(target, ptx.Vector) else [target]
+        sign = i.modifiers[-1].startswith("s")
+        for part, value in zip(parts, values, strict=True):
+            if part.name != "_":
+                value = self.reinterpret(value, llvm_type(self.kernel.registers[part.name]), sign)
+                self._assign(block, i, part.name, value)
+
+    def _values(self, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
+        """What a lane-wise instruction gives each of its destinations."""
+        shape = self.shapes.transfer(i)
+        self.wide = shape is None or shape.varying
+        if not self.wide and shape.affine and is_widening(i):
+            self._check_widening(i)
+        if i.opcode == "setp":
+            return self._set_predicates(i)
+        if i.opcode in _WARP:
+            return _WARP[i.opcode](self, i)
+        if i.opcode == "mov" and isinstance(i.operands[0], ptx.Vector):
+            parts = instructions.unpack(self, i)
+            return [(part.name, self._lanes(kind, value, shape))
+                    for part, (kind, value) in zip(i.operands[0].elements, parts, strict=True)]
+        if i.opcode == "cvta":
+            kind, value = self._convert_address(i)
+        elif i.opcode in instructions.TABLE:
+            kind, value = instructions.TABLE[i.opcode](self, i)
+        else:
+            raise self.unsupported()
+        name = i.operands[0].name
+        result = self._lanes(kind, value, shape)
+        sign = kind.startswith("s")
+        return [(name, self.reinterpret(result, llvm_type(self.kernel.registers[name]), sign))]
+
+    def _lanes(self, kind: str, value: str, shape) -> Lanes:
+        ty = llvm_type(kind) if kind in ptx.SIZES else kind
+        return Lanes(ty, value, None if self.wide else shape.pattern)
+
+    def _set_predicates(self, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
+        """setp p|q, a, b {, c}: p gets the comparison, q its opposite, both combined with c."""
+        kind = i.modifiers[-1]
+        if kind in ("f16", "f16x2", "bf16", "bf16x2"):
+            raise self.unsupported()
+        pattern = None if self.wide else (0,) * LANES
+        result = instructions.compare(self, i, kind)
+        out = i.operands[0]
+        names = [o.name for o in out] if isinstance(out, tuple) else [out.name]
+        values = [instructions.combine(self, i, result)]
+        if len(names) == 2:
+            opposite = self.op(f"xor {self.type_of('i1')} {result}, {self.number('i1', 'true')}")
+            values.append(instructions.combine(self, i, opposite))
+        return [(n, Lanes("i1", v, pattern)) for n, v in zip(names, values, strict=True)]
+
+    def _convert_address(self, i: ptx.Instruction) -> tuple[str, str]:
+        """cvta: only shared addresses differ from generic ones."""
+        kind = i.modifiers[-1]
+        value = self.get(i.operands[1], kind)
+        if "shared" not in i.modifiers:
+            return kind, value
+        base = self.splat("i64", "%shared_address") if self.wide else "%shared_address"
+        return kind, self.op(f"{'sub' if 'to' in i.modifiers else 'add'} {self.type_of('i64')} "
+                             f"{value}, {base}")
+
+    def _check_widening(self, i: ptx.Instruction) -> None:
+        """Widening base + pattern lane by lane must equal widening the base alone.
+
+        It does unless the narrow sum wraps in an active lane.
+        """
+        for operand in i.operands[1:3]:
+            shape = self.shapes.of(operand)
+            if not shape.affine:
+                continue
+            kind = i.modifiers[-1]
+            value = self.lanes(operand, kind)
+            wide = self._wraps(value, kind)
+            wrapped = self.op(f"and i32 {wide}, {self.mask}") if self.mask != "-1" else wide
+            bad = self.op(f"icmp ne i32 {wrapped}, 0")
+            wraps, fine = self.fresh("wraps")[1:], self.fresh("fine")[1:]
+            self.line(f"br i1 {bad}, label %{wraps}, label %{fine}, !prof !2")
+            self.label(wraps)
+            self._fault(_OVERFLOW, self._ids[id(i)], wrapped)
+            self.label(fine)
+
+    def _wraps(self, value: Lanes, kind: str) -> str:
+        """An i32 mask of the lanes in which base + pattern leaves the range of its type."""
+        n = bits(value.ty)
+        sign = "s" if kind[0] == "s" else "u"
+        pattern = value.pattern
+        lowest, highest = min(pattern), max(pattern)
+        flags = []
+        for bound in {lowest, highest} - {0}:
+            name = f"{sign}{'add' if bound > 0 else 'sub'}.with.overflow"
+            self.declarations.add(f"declare {{i{n}, i1}} @llvm.{name}.i{n}(i{n}, i{n})")
+            pair = self.op(f"call {{i{n}, i1}} @llvm.{name}.i{n}(i{n} {value.ssa}, i{n} {abs(bound)})")
+            flags.append(self.op(f"extractvalue {{i{n}, i1}} {pair}, 1"))
+        some = flags[0] if len(flags) == 1 else self.op(f"or i1 {flags[0]}, {flags[1]}")
+        look, on = self.fresh("look")[1:], self.fresh("no_wrap")[1:]
+        before = self.fresh("here")[1:]
+        self.line(f"br label %{before}")
+        self.label(before)
+        self.line(f"br i1 {some}, label %{look}, label %{on}, !prof !2")
+        self.label(look)
+        twice = vector(f"i{2 * n}")
+        how = "sext" if sign == "s" else "zext"
+        narrow = self.op(f"{how} {vector(value.ty)} {self.spread(value)} to {twice}")
+        base = self.op(f"{how} {value.ty} {value.ssa} to i{2 * n}")
+        exact = self.op(f"add {twice} {self.splat(f'i{2 * n}', base)}, "
+                        f"{self.pattern_constant(f'i{2 * n}', pattern)}")
+        differs = self.op(f"icmp ne {twice} {narrow}, {exact}")
+        mask = self.op(f"bitcast {vector('i1')} {differs} to i32")
+        self.line(f"br label %{on}")
+        self.label(on)
+        return self.op(f"phi i32 [ 0, %{before} ], [ {mask}, %{look} ]")
+
+    def _fault(self, kind: int, number: int, mask: str) -> None:
+        self.lines += runtime.record_fault(kind, number, mask, self.fresh("f")[1:]).rstrip().split("\n")
+        self.line("br label %fault")
+
+    # -- barriers --------------------------------------------------------------------------------
+
+    def _barrier(self, scope: Scope, i: ptx.Instruction, live: int) -> None:
+        """bar.sync 0 for all threads of the block."""
+        modifiers = set(i.modifiers) - {"cta", "aligned"}
+        operands = i.operands
+        if modifiers != {"sync"} or i.guard or len(operands) != 1 or not (
+                isinstance(operands[0], ptx.Immediate) and operands[0].value == 0):
+            raise self.unsupported(i.text)
+        if scope.parent is not None:
+            alive = self.op("load i32, ptr %alive")
+            missing = self.op(f"xor i32 {alive}, {self.mask}")
+            all_here = self.op(f"icmp eq i32 {missing}, 0")
+            parted, here = self.fresh("parted")[1:], self.fresh("here")[1:]
+            self.line(f"br i1 {all_here}, label %{here}, label %{parted}")
+            self.label(parted)
+            self._fault(_BARRIER, self._ids[id(i)], missing)
+            self.label(here)
+        self._suspend(live, 0)
+        self.mask = self._current_mask(scope)
+
+    def _suspend(self, live: int, flag: int) -> None:
+        """Saves what is live, returns to the scheduler, and goes on here when called again."""
+        saved = self._saved(live)
+        label = f"resume{len(self.resumes) + 1}"
+        self.resumes.append(label)
+        for slot, ty, place in saved:
+            value = self.op(f"load {ty}, ptr {slot}")
+            p = self.op(f"getelementptr i8, ptr %frame, i64 {place}")
+            self.line(f"store {ty} {value}, ptr {p}, align {_alignment(ty)}")
+        self.line(f"ret i32 {len(self.resumes) | flag}")
+        self.label(label)
+        for slot, ty, place in saved:
+            p = self.op(f"getelementptr i8, ptr %frame, i64 {place}")
+            self.line(f"store {ty} {self.op(f'load {ty}, ptr {p}, align {_alignment(ty)}')}, ptr {slot}")
+
+    def _saved(self, live: int) -> list[tuple[str, str, int]]:
+        """(slot, type, place in the frame) of all that must survive a return."""
+        slots = []
+        if not self.whole:
+            slots += [("%mask", "i32"), ("%alive", "i32")]
+        slots += [(m, "i32") for m in self._mask_slots()]
+        for name in self.kernel.registers:
+            if self.graph.is_live(name, live) and name not in self.shapes.invariant:
+                slots.append((self.slot(name), self.slot_type(name)))
+        for slot, ty in slots:
+            if slot not in self._frame_places:
+                size = _alignment(ty)
+                self.frame_bytes = -(-self.frame_bytes // size) * size
+                self._frame_places[slot] = self.frame_bytes
+                self.frame_bytes += _bytes(ty)
+        return [(slot, ty, self._frame_places[slot]) for slot, ty in slots]
+
+    # -- special registers and symbols -------------------------------------------------------------
+
+    def special(self, name: str) -> Lanes:
+        known = {"%ctaid.x": "%block_x", "%ctaid.y": "%block_y", "%ctaid.z": "%block_z",
+                 "%nctaid.x": "%grid_x", "%nctaid.y": "%grid_y", "%nctaid.z": "%grid_z",
+                 "%warpid": "%w"}
+        if name in known:
+            return Lanes("i32", known[name])
+        if name.startswith("%ntid."):
+            return Lanes("i32", str(self.geometry.block["xyz".index(name[-1])]))
+        if name == "%nwarpid":
+            return Lanes("i32", str(self.geometry.warps))
+        if name == "%laneid":
+            return Lanes("i32", "0", tuple(range(LANES)))
+        if name.startswith("%tid."):
+            return self._thread_index(name[-1])
+        if name in ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo"):
+            self.declarations.add("declare i64 @llvm.readcyclecounter()")
+            ticks = self.op("call i64 @llvm.readcyclecounter()")
+            if name == "%clock_hi":
+                ticks = self.op(f"lshr i64 {ticks}, 32")
+            return Lanes("i64", ticks)
+        if name in ("%smid", "%nsmid"):
+            return Lanes("i32", "0" if name == "%smid" else "1")
+        if name == "%dynamic_smem_size":
+            total = self.op("trunc i64 %shared_bytes to i32")
+            return Lanes("i32", self.op(f"sub i32 {total}, {self.layout.static_shared}"))
+        if name.startswith("%lanemask_"):
+            lane = {"eq": lambda b: 1 << b, "lt": lambda b: (1 << b) - 1, "le": lambda b: (2 << b) - 1,
+                    "gt": lambda b: ~((2 << b) - 1), "ge": lambda b: ~((1 << b) - 1)}[name[10:]]
+            values = [lane(b) & 0xFFFFFFFF for b in range(LANES)]
+            return Lanes("i32", self.pattern_constant("i32", values), None)
+        raise self.unsupported(f"{self.instruction.name} of {name}")
+
+    def _thread_index(self, axis: str) -> Lanes:
+        shape = self.shapes.geometry.shape(axis)
+        x, y, _ = self.geometry.block
+        divide, modulo = {"x": (1, x), "y": (x, y), "z": (x * y, 1 << 30)}[axis]
+        if shape.varying:
+            first = self.op(f"mul i32 %w, {LANES}")
+            lanes = self.spread(Lanes("i32", first, tuple(range(LANES))))
+            v = vector("i32")
+            value = self.op(f"udiv {v} {lanes}, splat (i32 {divide})")
+            return Lanes("i32", self.op(f"urem {v} {value}, splat (i32 {modulo})"), None)
+        if shape.value is not None:
+            return Lanes("i32", str(shape.value), shape.pattern)
+        first = self.op(f"mul i32 %w, {LANES}")
+        value = self.op(f"udiv i32 {first}, {divide}")
+        return Lanes("i32", self.op(f"urem i32 {value}, {modulo}"), shape.pattern)
+
+    def symbol(self, symbol: ptx.Symbol) -> Lanes:
+        """The address of a variable: an offset for shared ones, a host address otherwise."""
+        name = symbol.name
+        if name in self.layout.shared_offsets:
+            return Lanes("i64", str(self.layout.shared_offsets[name] + symbol.offset))
+        if name in self.layout.local_offsets:
+            at = self.op(f"add i64 %local, {self.layout.local_offsets[name] + symbol.offset}")
+            return Lanes("i64", at, tuple(lane * self.layout.local_stride for lane in range(LANES)))
+        if name in self.layout.symbols:
+            p = self.op(f"getelementptr i64, ptr %symbols, i64 {self.layout.symbols.index(name)}")
+            at = self.op(f"load i64, ptr {p}, !invariant.load !1")
+            return Lanes("i64", self.op(f"add i64 {at}, {symbol.offset}") if symbol.offset else at)
+        raise self.unsupported(f"{self.instruction.text}: address of {name}")
+
+
+def _bytes(ty: str) -> int:
+    if ty.startswith("<"):
+        return LANES * max(1, bits(ty.split(" x ")[1].rstrip(">")) // 8)
+    return max(1, bits(ty) // 8)
+
+
+def _alignment(ty: str) -> int:
+    return min(64, _bytes(ty))
+
+
+# -- instructions across lanes (9.7.8.6, 9.7.13) -------------------------------------------------------
+
+
+def _shuffle(e: _Kernel, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
+    """shfl.sync: each lane reads another's value (PTX ISA 9.7.8.6 has the lane arithmetic)."""
+    if "sync" not in i.modifiers:
+        raise e.unsupported()
+    mode = i.modifiers[1]
+    out = i.operands[0]
+    names = [o.name for o in out] if isinstance(out, tuple) else [out.name]
+    value = e.spread(e.lanes(i.operands[1], "b32"))
+    v = vector("i32")
+    lane = e.pattern_constant("i32", range(LANES))
+    b, c = (e.spread(e.lanes(o, "b32")) for o in i.operands[2:4])
+    low5 = "splat (i32 31)"
+    b = e.op(f"and {v} {b}, {low5}")
+    clamp = e.op(f"and {v} {c}, {low5}")
+    segment = e.op(f"and {v} {e.op(f'lshr {v} {c}, splat (i32 8)')}, {low5}")
+    free = e.op(f"xor {v} {segment}, {low5}")
+    first = e.op(f"and {v} {lane}, {segment}")
+    last = e.op(f"or {v} {first}, {e.op(f'and {v} {clamp}, {free}')}")
+    if mode == "up":
+        source = e.op(f"sub {v} {lane}, {b}")
+        inside = e.op(f"icmp sge {v} {source}, {last}")
+    else:
+        if mode == "down":
+            source = e.op(f"add {v} {lane}, {b}")
+        elif mode == "bfly":
+            source = e.op(f"xor {v} {lane}, {b}")
+        else:
+            source = e.op(f"or {v} {first}, {e.op(f'and {v} {b}, {free}')}")
+        inside = e.op(f"icmp sle {v} {source}, {last}")
+    source = e.op(f"select {vector('i1')} {inside}, {v} {source}, {v} {lane}")
+    e.line(f"store {v} {value}, ptr %scratch")
+    places = e.op(f"getelementptr i32, ptr %scratch, {v} {source}")
+    name = "@llvm.masked.gather.v32i32.v32p0"
+    e.declarations.add(f"declare {v} {name}({vector('ptr')}, i32, {vector('i1')}, {v})")
+    result = e.op(f"call {v} {name}({vector('ptr')} {places}, i32 4, {vector('i1')} splat (i1 true), "
+                  f"{v} zeroinitializer)")
+    values = [Lanes("i32", result, None), Lanes("i1", inside, None)]
+    return list(zip(names, values, strict=False))
+
+
+def _vote(e: _Kernel, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
+    """vote.sync.{ballot, all, any, uni} among the active lanes that the member mask names."""
+    if "sync" not in i.modifiers:
+        raise e.unsupported()
+    members = e.lanes(i.operands[-1], "b32")
+    if members.pattern is None:
+        raise e.unsupported(f"{i.name} with a member mask that differs between lanes")
+    predicate = e.spread(e.lanes(i.operands[1], "pred"))
+    active = e.op(f"and i32 {members.ssa}, {e.mask}")
+    ballot = e.op(f"bitcast {vector('i1')} {predicate} to i32")
+    votes = e.op(f"and i32 {ballot}, {active}")
+    name = i.operands[0].name
+    if "ballot" in i.modifiers:
+        return [(name, Lanes("i32", votes))]
+    everyone = e.op(f"icmp eq i32 {votes}, {active}")
+    nobody = e.op(f"icmp eq i32 {votes}, 0")
+    if "any" in i.modifiers:
+        everyone = e.op(f"xor i1 {nobody}, true")
+    elif "uni" in i.modifiers:
+        everyone = e.op(f"or i1 {everyone}, {nobody}")
+    return [(name, Lanes("i1", everyone))]
+
+
+def _active_mask(e: _Kernel, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
+    return [(i.operands[0].name, Lanes("i32", e.mask))]
+
+
+_WARP = {"shfl": _shuffle, "vote": _vote, "activemask": _active_mask}

@@ -1,0 +1,140 @@
+"""Device memory: one lazily backed range of the host's address space.
+
+A device address is a host address, so neither kernels nor copies translate anything. Allocations
+start on 512-byte boundaries, as a GPU's do, and at least `GUARD` bytes that belong to nobody
+follow each of them, so that an access past the end of one never lands in the next.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import ctypes
+import mmap
+
+from .errors import Fault, OutOfMemory
+
+ALIGNMENT = 512
+GUARD = 4096  # more than the widest access of one warp (32 lanes of 16 bytes) on either side
+
+
+class Memory:
+    """An arena of `capacity` bytes that hands out, finds and takes back allocations.
+
+    Pages are given to the process when first touched and given back when freed.
+    """
+
+    def __init__(self, capacity: int):
+        self.capacity = capacity
+        self.used = 0
+        # Twice the capacity of address space, so that holes between live allocations do not
+        # make an allocation fail that would fit.
+        self._map = mmap.mmap(-1, 2 * capacity + 2 * GUARD, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+                              | getattr(mmap, "MAP_NORESERVE", 0))
+        with contextlib.suppress(OSError, AttributeError):
+            self._map.madvise(mmap.MADV_HUGEPAGE)  # kernels stride over many pages
+        self._view = (ctypes.c_char * len(self._map)).from_buffer(self._map)
+        base = ctypes.addressof(self._view)
+        self._first = -(-(base + GUARD) // ALIGNMENT) * ALIGNMENT
+        self._end = base + len(self._map) - GUARD
+        self._starts: list[int] = []  # sorted
+        self._sizes: dict[int, int] = {}
+        self._freed: dict[int, int] = {}  # start -> bytes, for the message of a late access
+        self.version = 0  # changes with every allocation and free
+
+    def allocate(self, nbytes: int) -> int:
+        """The address of `nbytes` new bytes (contents unspecified, first use reads 0).
+
+        Raises OutOfMemory if they do not fit the capacity, ValueError if nbytes < 1.
+        """
+        if nbytes < 1:
+            raise ValueError(f"an allocation needs at least 1 byte, got {nbytes}")
+        if self.used + nbytes > self.capacity:
+            raise OutOfMemory(
+                f"out of memory: {nbytes:,} bytes asked for, {self.capacity - self.used:,} of "
+                f"{self.capacity:,} free"
+            )
+        address = self._first_fit(nbytes)
+        bisect.insort(self._starts, address)
+        self._sizes[address] = nbytes
+        for start in [s for s, n in self._freed.items() if s < address + nbytes and address < s + n]:
+            del self._freed[start]
+        self.used += nbytes
+        self.version += 1
+        return address
+
+    def _first_fit(self, nbytes: int) -> int:
+        candidate = self._first
+        for start in self._starts:
+            if start - candidate >= nbytes + GUARD:
+                return candidate
+            candidate = -(-(start + self._sizes[start] + GUARD) // ALIGNMENT) * ALIGNMENT
+        if candidate + nbytes > self._end:
+            raise OutOfMemory(f"out of memory: no hole of {nbytes:,} bytes is left")
+        return candidate
+
+    def free(self, address: int) -> None:
+        """Takes an allocation back; ValueError if `address` is not the start of a live one."""
+        if address not in self._sizes:
+            raise ValueError(f"0x{address:x} is not the start of a live allocation")
+        nbytes = self._sizes.pop(address)
+        self._starts.remove(address)
+        self._freed[address] = nbytes
+        self.used -= nbytes
+        self.version += 1
+        self._give_pages_back(address, nbytes)
+
+    def _give_pages_back(self, address: int, nbytes: int) -> None:
+        base = ctypes.addressof(self._view)
+        first = -(-(address - base) // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = (address - base + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if last > first:
+            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    def find(self, address: int) -> tuple[int, int] | None:
+        """(start, nbytes) of the live allocation that contains `address`, or None."""
+        i = bisect.bisect_right(self._starts, address) - 1
+        if i >= 0:
+            start = self._starts[i]
+            if address < start + self._sizes[start]:
+                return start, self._sizes[start]
+        return None
+
+    def allocations(self) -> list[tuple[int, int]]:
+        """All live allocations as (start, nbytes), in the order of their addresses."""
+        return [(start, self._sizes[start]) for start in self._starts]
+
+    def check(self, address: int, nbytes: int) -> None:
+        """Raises Fault unless [address, address + nbytes) lies in one live allocation."""
+        found = self.find(address)
+        if nbytes and (found is None or address + nbytes > found[0] + found[1]):
+            raise Fault("out of bounds", f"{nbytes:,} bytes at {self.describe(address, nbytes)}",
+                        address=address)
+
+    def describe(self, address: int, nbytes: int) -> str:
+        """Where an access of `nbytes` at `address` lies, in words: how far outside of what."""
+        found = self.find(address)
+        if found is not None:
+            start, size = found
+            past = address + nbytes - (start + size)
+            where = f"byte {address - start:,} of the {size:,}-byte allocation at 0x{start:x}"
+            return f"{where}, {past:,} bytes past its end" if past > 0 else where
+        for start, size in self._freed.items():
+            if start <= address < start + size:
+                return (f"0x{address:x}, byte {address - start:,} of a {size:,}-byte allocation "
+                        "that has been freed")
+        if address < 4096:
+            return f"0x{address:x}, a null pointer"
+        i = bisect.bisect_right(self._starts, address) - 1
+        near = []
+        if i >= 0:
+            start = self._starts[i]
+            size = self._sizes[start]
+            near.append((address - (start + size), f"{address - (start + size):,} bytes past the "
+                         f"end of the {size:,}-byte allocation at 0x{start:x}"))
+        if i + 1 < len(self._starts):
+            start = self._starts[i + 1]
+            near.append((start - address, f"{start - address:,} bytes before the start of the "
+                         f"{self._sizes[start]:,}-byte allocation at 0x{start:x}"))
+        near = [n for n in near if n[0] < 1 << 40]
+        return f"0x{address:x}, " + (min(near)[1] if near else "in no allocation")

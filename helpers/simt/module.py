@@ -1,0 +1,245 @@
+"""Modules and kernels as a program sees them: load PTX, look up a kernel, launch it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import threading
+from ctypes import byref, c_int64
+from pathlib import PurePath
+
+from . import jit, ptx
+from .codegen import Layout, generate, layout_of
+from .errors import Fault, Interrupted
+from .flow import Graph
+from .memory import Memory
+from .runtime import FAULT_KINDS, SLACK, Context, Launch
+from .shapes import LANES, Geometry
+
+Dim = tuple[int, int, int]
+
+
+class Module:
+    """PTX loaded into a device memory: its kernels and its variables.
+
+    functions: name -> Function; globals: name -> (address, bytes) of .global and .const
+    variables. Raises InvalidPtx if the text cannot be read.
+    """
+
+    def __init__(self, text: str, memory: Memory):
+        self.memory = memory
+        parsed = ptx.parse(text)
+        self.globals: dict[str, tuple[int, int]] = {}
+        variables = [v for v in parsed.variables if v.space in ("global", "const")]
+        for v in variables:
+            address = memory.allocate(max(1, v.nbytes))
+            self.globals[v.name] = (address, v.nbytes)
+        for v in variables:
+            self._initialise(v)
+        self.functions = {name: Function(parsed, kernel, self)
+                          for name, kernel in parsed.kernels.items()}
+
+    def _initialise(self, v: ptx.Variable) -> None:
+        address, nbytes = self.globals[v.name]
+        data = bytearray(v.initial.ljust(nbytes, b"\0"))
+        for at, symbol in v.pointers:
+            target = self.globals[symbol.name][0] + symbol.offset
+            data[at:at + 8] = target.to_bytes(8, "little")
+        ctypes.memmove(address, bytes(data), nbytes)
+
+    def unload(self) -> None:
+        """Frees the module's variables."""
+        for address, _ in self.globals.values():
+            self.memory.free(address)
+        self.globals = {}
+
+
+class Function:
+    """One kernel. Machine code is made on the first launch with a block shape."""
+
+    def __init__(self, module: ptx.Module, kernel: ptx.Kernel, owner: Module):
+        self.name = kernel.name
+        self._module, self._kernel, self._owner = module, kernel, owner
+        self._graph: Graph | None = None
+        self._compiled: dict[Dim, _Compiled] = {}
+        self._lock = threading.Lock()
+        layout = layout_of(module, kernel)
+        self.parameters = tuple((p.name, layout.parameters[p.name], p.nbytes)
+                                for p in kernel.parameters)
+        self.parameter_bytes = max((at + n for _, at, n in self.parameters), default=0)
+        self.static_shared_bytes = layout.static_shared
+        self.local_bytes = layout.local_stride
+        self.max_threads = kernel.max_threads
+
+    def compiled(self, block: Dim) -> _Compiled:
+        with self._lock:
+            if self._graph is None:
+                self._graph = Graph(self._kernel)
+            if block not in self._compiled:
+                self._compiled[block] = _Compiled(self._module, self._kernel, self._graph, block)
+            return self._compiled[block]
+
+    def launch(self, grid: Dim, block: Dim, parameters: bytes, shared_bytes: int = 0) -> None:
+        """Runs the kernel to its end.
+
+        grid and block are (x, y, z) with x*y*z >= 1; parameters is the packed parameter buffer;
+        shared_bytes the dynamic shared memory. Raises ValueError for a buffer that is too short,
+        Unsupported, Fault, Interrupted, or KeyboardInterrupt (the kernel has been stopped then).
+        """
+        if len(parameters) < self.parameter_bytes:
+            raise ValueError(f"kernel {self.name} takes {self.parameter_bytes} bytes of parameters, "
+                             f"got {len(parameters)}")
+        code = self.compiled(tuple(block))
+        _Run(code, self._owner, grid, parameters, shared_bytes).run()
+
+
+class _Compiled:
+    """A kernel's code for one block shape."""
+
+    def __init__(self, module: ptx.Module, kernel: ptx.Kernel, graph: Graph, block: Dim):
+        self.kernel = kernel
+        self.geometry = Geometry(block)
+        self.layout: Layout = layout_of(module, kernel)
+        self.ir = generate(self.layout, graph, self.geometry)
+        self._code = jit.compile_ir(self.ir)
+        self.run = jit.RUN(self._code.address("run"))
+
+
+class _Run:
+    """One launch."""
+
+    def __init__(self, code: _Compiled, owner: Module, grid: Dim, parameters: bytes,
+                 dynamic_shared: int):
+        self.code, self.memory, self.grid = code, owner.memory, grid
+        layout = code.layout
+        blocks = grid[0] * grid[1] * grid[2]
+        static = -(-layout.static_shared // 16) * 16 if dynamic_shared else layout.static_shared
+        self.shared_bytes = static + dynamic_shared
+        self._keep = [ctypes.create_string_buffer(parameters, len(parameters) + 16)]
+        table = [n for start, size in self.memory.allocations() for n in (start, start + size)]
+        symbols = [owner.globals[name][0] for name in layout.symbols]
+        bounds = [n for key in layout.bounds for n in self._bounds(key, owner, parameters)]
+        self.launch = Launch(
+            end_block=blocks, grid_x=grid[0], grid_y=grid[1], grid_z=grid[2],
+            shared_bytes=self.shared_bytes, parameters=ctypes.addressof(self._keep[0]),
+            bounds=self._array(bounds), symbols=self._array(symbols),
+            allocations=self._array(table), allocation_count=len(table) // 2)
+        self.workers = max(1, min(len(os.sched_getaffinity(0)), blocks))
+        self.contexts = [self._context(k) for k in range(self.workers)]
+
+    def _array(self, values: list[int]) -> int:
+        self._keep.append((c_int64 * max(1, len(values)))(*values))
+        return ctypes.addressof(self._keep[-1])
+
+    def _bounds(self, key, owner: Module, parameters: bytes) -> tuple[int, int]:
+        if key is None:
+            return 0, 0
+        what, where = key
+        if what == "symbol":
+            return owner.globals.get(where, (0, 0))
+        pointer = int.from_bytes(parameters[where:where + 8], "little")
+        return self.memory.find(pointer) or (0, 0)
+
+    def _context(self, worker: int) -> Context:
+        layout, warps = self.code.layout, self.code.geometry.warps
+        return Context(
+            launch=ctypes.addressof(self.launch), worker=worker,
+            shared=self._buffer(self.shared_bytes), frames=self._buffer(layout.frame_bytes * warps),
+            local=self._buffer(layout.local_stride * LANES * warps),
+            states=self._buffer(4 * warps))
+
+    def _buffer(self, nbytes: int) -> int:
+        """A 256-byte aligned buffer with readable slack on both sides."""
+        self._keep.append(bytearray(nbytes + 2 * SLACK + 256))
+        address = ctypes.addressof((ctypes.c_char * len(self._keep[-1])).from_buffer(self._keep[-1]))
+        return -(-(address + SLACK) // 256) * 256
+
+    def run(self) -> None:
+        done: queue.SimpleQueue = queue.SimpleQueue()
+        for context in self.contexts:
+            _pool.put((self.code.run, context, done))
+        try:
+            for _ in self.contexts:
+                done.get()
+        except BaseException:  # a KeyboardInterrupt: stop, then wait for the workers to notice
+            self.launch.stop = 1
+            self.launch.end_block = 0
+            for _ in range(self.workers):
+                done.get(timeout=5)
+            raise
+        faults = [c for c in self.contexts if c.fault_kind]
+        if faults:
+            raise self._fault(min(faults, key=lambda c: c.block))
+        if self.launch.stop:
+            raise Interrupted(f"kernel {self.code.kernel.name} was stopped")
+
+    def _fault(self, c: Context) -> Fault:
+        kind = FAULT_KINDS[c.fault_kind]
+        i = self.code.layout.sources[c.fault_instruction]
+        x, y, _ = self.code.geometry.block
+        linear = c.fault_warp * LANES + c.fault_lane
+        thread = (linear % x, linear // x % y, linear // (x * y))
+        detail = getattr(self, "_" + kind.replace(" ", "_"))(i, c)
+        return Fault(kind, detail, self.code.kernel.name, PurePath(i.file).name, i.line,
+                     (c.block_x, c.block_y, c.block_z), thread, c.fault_address)
+
+    def _what(self, i: ptx.Instruction, c: Context) -> str:
+        verb = {"ld": "read", "st": "write"}.get(i.opcode, "atomic operation")
+        space = next((m for m in i.modifiers if m in ("global", "shared", "local", "const")), "memory")
+        return f"{verb} of {c.fault_size} bytes of {space}{' memory' if space != 'memory' else ''}"
+
+    def _where(self, i: ptx.Instruction, c: Context) -> str:
+        if "shared" in i.modifiers:
+            return (f"at byte {c.fault_address - c.shared:,} of the block's "
+                    f"{self.shared_bytes:,} bytes of shared memory")
+        if "local" in i.modifiers:
+            return "outside the thread's local variables"
+        return "at " + self.memory.describe(c.fault_address, c.fault_size)
+
+    def _out_of_bounds(self, i: ptx.Instruction, c: Context) -> str:
+        return f"out-of-bounds {self._what(i, c)} {self._where(i, c)}"
+
+    def _misaligned(self, i: ptx.Instruction, c: Context) -> str:
+        return (f"misaligned {self._what(i, c)} at 0x{c.fault_address:x}, "
+                f"which is no multiple of {c.fault_size}")
+
+    def _barrier(self, i: ptx.Instruction, c: Context) -> str:
+        missing = (c.fault_mask & 0xFFFFFFFF).bit_count()
+        return (f"{missing} threads of this warp, this one the first of them, have not reached the "
+                "barrier that others of it wait at: __syncthreads() must be reached by all threads")
+
+    def _trap(self, i: ptx.Instruction, c: Context) -> str:
+        return "the kernel executed a trap instruction"
+
+    def _index_overflow(self, i: ptx.Instruction, c: Context) -> str:
+        return ("a 32-bit index overflows within this warp before it is widened to 64 bits; "
+                "compute it in 64 bits (size_t)")
+
+
+class _Pool:
+    """Worker threads, started when first needed, one a core."""
+
+    def __init__(self):
+        self._tasks: queue.SimpleQueue = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._process = 0
+
+    def put(self, task) -> None:
+        with self._lock:
+            if self._process != os.getpid():  # the first time, or after a fork
+                self._process = os.getpid()
+                self._tasks = queue.SimpleQueue()
+                for _ in range(len(os.sched_getaffinity(0))):
+                    threading.Thread(target=self._work, args=(self._tasks,), daemon=True).start()
+        self._tasks.put(task)
+
+    @staticmethod
+    def _work(tasks: queue.SimpleQueue) -> None:
+        while True:
+            run, context, done = tasks.get()
+            run(byref(context))
+            done.put(None)
+
+
+_pool = _Pool()

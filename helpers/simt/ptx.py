@@ -1,0 +1,412 @@
+"""PTX text -> a Module of kernels, each a flat list of instructions and labels.
+
+The grammar is that of the PTX ISA manual, chapters 4 ("Syntax"), 5 ("State Spaces, Types, and
+Variables") and 11 ("Directives"). Only names and shapes are read here; what an instruction means
+is the business of `instructions`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass, field
+
+from .errors import InvalidPtx
+
+# -- operands ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Register:
+    name: str
+
+
+@dataclass(frozen=True)
+class Special:
+    """A predefined, read-only register such as %tid.x (PTX ISA, chapter 10)."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Immediate:
+    """A literal. For 0f... and 0d... literals `value` is the bit pattern and `kind` the width."""
+
+    value: int
+    kind: str = "int"  # "int", "f32", "f64"
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """The address of a variable, or a parameter's place, plus a byte offset."""
+
+    name: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Address:
+    """[base + offset]; base is a Register, a Symbol or an Immediate."""
+
+    base: object
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Vector:
+    elements: tuple
+
+
+# -- statements ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Instruction:
+    opcode: str  # "ld"
+    modifiers: tuple[str, ...]  # ("global", "f32")
+    operands: list
+    guard: str | None = None  # name of the predicate register
+    guard_negated: bool = False
+    file: str = ""
+    line: int = 0
+    text: str = ""
+
+    @property
+    def name(self) -> str:
+        return ".".join((self.opcode, *self.modifiers))
+
+
+@dataclass
+class Label:
+    name: str
+
+
+@dataclass
+class Variable:
+    """A module- or function-level variable or parameter."""
+
+    name: str
+    space: str  # "global", "const", "shared", "local", "param"
+    align: int
+    nbytes: int
+    initial: bytes = b""
+    pointers: tuple = ()  # (byte offset, Symbol) pairs to fill in once addresses are known
+    external: bool = False
+
+
+@dataclass
+class Kernel:
+    name: str
+    parameters: list[Variable]
+    body: list = field(default_factory=list)  # Instruction | Label
+    registers: dict[str, str] = field(default_factory=dict)  # name -> PTX type, e.g. "f32"
+    variables: list[Variable] = field(default_factory=list)  # .shared and .local
+    max_threads: int | None = None
+
+
+@dataclass
+class Module:
+    kernels: dict[str, Kernel]
+    variables: list[Variable]
+    target: str
+
+
+SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4,
+         "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8,
+         "f64": 8, "b128": 16, "pred": 1}
+
+_NAME = r"[A-Za-z_$%][\w$]*"
+_COMMENTS = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\])*")', re.S)
+_LINE_DIRECTIVE = re.compile(r"^[ \t]*(\.(?:version|target|address_size|file|loc)\b[^\n;]*)$", re.M)
+_SECTION = re.compile(r"\.section\s+\S+\s*\{.*?\}", re.S)
+_LABEL = re.compile(rf"\s*({_NAME})\s*:(?!:)")
+_VARIABLE = re.compile(
+    rf"(?:\.(?P<link>visible|extern|weak|common)\s+)?\.(?P<space>global|const|shared|local|param|reg)"
+    rf"\s+(?P<rest>.*)", re.S)
+_TYPED_NAME = re.compile(
+    rf"(?:\.align\s+(?P<align>\d+)\s+)?(?:\.v(?P<vector>[24])\s+)?\.(?P<type>\w+)\s+"
+    rf"(?:\.ptr\b(?:\s*\.\w+(?:\s+\d+)?)*\s*)?"
+    rf"(?P<name>{_NAME})(?P<dims>(?:\s*\[[^\]]*\])*)", re.S)
+
+
+def parse(text: str) -> Module:
+    """Reads PTX text. Raises InvalidPtx if it is not PTX or uses a directive not understood."""
+    return _Parser(text).module()
+
+
+class _Parser:
+    def __init__(self, text: str):
+        if ".version" not in text:
+            raise InvalidPtx("not PTX: there is no .version directive")
+        text = _COMMENTS.sub(lambda m: m.group(1) or " ", text)
+        text = _SECTION.sub(" ", text)
+        # These end at the end of their line; a semicolon makes them like all other statements.
+        self.text = _LINE_DIRECTIVE.sub(r"\1;", text)
+        self.at = 0
+        self.files: dict[int, str] = {}
+        self.result = Module({}, [], "")
+
+    def module(self) -> Module:
+        while True:
+            head = self._until("{;=")
+            if head is None:
+                self._name_files()
+                return self.result
+            stop = self.text[self.at - 1]
+            words = head.split()
+            if ".entry" in words or ".func" in words:
+                self._function(head, stop)
+            elif stop == ";":
+                self._directive(head)
+            elif stop == "=":
+                self._variable(head, self._initialiser())
+            else:
+                raise InvalidPtx(f"cannot read the PTX near '{head.strip()[:60]}'")
+
+    def _name_files(self) -> None:
+        """nvcc writes its .file directives last: only now do file numbers have names."""
+        for kernel in self.result.kernels.values():
+            for item in kernel.body:
+                if isinstance(item, Instruction):
+                    item.file = self.files.get(item.file, "")
+
+    def _until(self, stops: str) -> str | None:
+        """The text up to the next of `stops` outside quotes; None at the end of the input."""
+        quoted = False
+        for i in range(self.at, len(self.text)):
+            c = self.text[i]
+            if c == '"':
+                quoted = not quoted
+            elif c in stops and not quoted:
+                head = self.text[self.at:i]
+                self.at = i + 1
+                return head
+        if self.text[self.at:].strip():
+            raise InvalidPtx(f"the PTX ends in '{self.text[self.at:].strip()[:60]}'")
+        return None
+
+    # -- module level ----------------------------------------------------------------------------
+
+    def _directive(self, head: str) -> None:
+        words = head.split()
+        if not words or words[0] in (".version", ".address_size", ".pragma", ".loc"):
+            return
+        if words[0] == ".target":
+            self.result.target = words[1].rstrip(",")
+        elif words[0] == ".file":
+            self.files[int(words[1])] = re.search(r'"(.*)"', head).group(1)
+        elif _VARIABLE.match(head.strip()):
+            self._variable(head, None)
+        elif words[0] not in (".alias",):
+            raise InvalidPtx(f"unknown PTX directive '{words[0]}'")
+
+    def _initialiser(self) -> str:
+        """The text of `= {...};` or `= value;`."""
+        start, depth = self.at, 0
+        while self.at < len(self.text):
+            c = self.text[self.at]
+            self.at += 1
+            depth += (c == "{") - (c == "}")
+            if c == ";" and depth == 0:
+                return self.text[start:self.at - 1]
+        raise InvalidPtx("an initialiser has no end")
+
+    def _variable(self, head: str, initial: str | None) -> None:
+        self.result.variables += _variables(head, initial)
+
+    # -- functions -------------------------------------------------------------------------------
+
+    def _function(self, head: str, stop: str) -> None:
+        if ".entry" not in head.split():
+            if stop == "{":
+                self._skip_body()
+            return
+        match = re.search(rf"\.entry\s+({_NAME})\s*(?:\((.*?)\))?(.*)", head, re.S)
+        if match is None:
+            raise InvalidPtx(f"cannot read the kernel header '{head.strip()[:60]}'")
+        name, parameters, tail = match.groups()
+        kernel = Kernel(name, [v for p in _split(parameters or "") for v in _variables(p, None)])
+        limit = re.search(r"\.maxntid\s+([\d,\s]+)", tail)
+        if limit:
+            kernel.max_threads = 1
+            for n in limit.group(1).split(","):
+                kernel.max_threads *= int(n)
+        if stop == "{":
+            self._body(kernel)
+            self.result.kernels[name] = kernel
+
+    def _skip_body(self) -> None:
+        depth = 1
+        while depth:
+            if self._until("{}") is None:
+                raise InvalidPtx("a function has no end")
+            depth += 1 if self.text[self.at - 1] == "{" else -1
+
+    def _body(self, kernel: Kernel) -> None:
+        scopes: list[dict[str, str]] = [{}]
+        file, line = 0, 0
+        while scopes:
+            label = _LABEL.match(self.text, self.at)
+            if label:
+                self.at = label.end()
+                kernel.body.append(Label(label.group(1)))
+                continue
+            brace = re.compile(r"\s*([{}])").match(self.text, self.at)
+            if brace:
+                self.at = brace.end()
+                if brace.group(1) == "{":
+                    scopes.append({})
+                else:
+                    scopes.pop()
+                continue
+            statement = self._until(";")
+            if statement is None:
+                raise InvalidPtx(f"kernel {kernel.name} has no end")
+            statement = statement.strip()
+            if statement.startswith(".loc"):
+                words = statement.replace(",", " ").split()
+                if int(words[2]) > 0:  # line 0: the compiler's own, belongs to the line before
+                    file, line = int(words[1]), int(words[2])
+            elif statement.startswith(".reg"):
+                self._registers(kernel, statement, scopes)
+            elif statement.startswith("."):
+                self._local_directive(kernel, statement)
+            elif statement:
+                kernel.body.append(_instruction(statement, scopes, file, line))
+
+    def _registers(self, kernel: Kernel, statement: str, scopes: list[dict[str, str]]) -> None:
+        match = re.match(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*)", statement, re.S)
+        if match is None or match.group(1):
+            raise InvalidPtx(f"cannot read '{statement[:60]}'")
+        kind = match.group(2)
+        for item in match.group(3).split(","):
+            item = item.strip()
+            many = re.match(rf"({_NAME})<(\d+)>$", item)
+            names = ([f"{many.group(1)}{i}" for i in range(int(many.group(2)))] if many else [item])
+            for name in names:
+                unique = name if len(scopes) == 1 else f"{name}#{len(kernel.registers)}"
+                scopes[-1][name] = unique
+                kernel.registers[unique] = kind
+
+    def _local_directive(self, kernel: Kernel, statement: str) -> None:
+        if statement.startswith((".shared", ".local")):
+            kernel.variables += _variables(statement, None)
+        elif not statement.startswith((".pragma", ".file")):
+            raise InvalidPtx(f"kernel {kernel.name}: the directive '{statement[:60]}' is not supported")
+
+
+def _variables(head: str, initial: str | None) -> list[Variable]:
+    match = _VARIABLE.match(head.strip())
+    if match is None:
+        raise InvalidPtx(f"cannot read the declaration '{head.strip()[:60]}'")
+    typed = _TYPED_NAME.search(match.group("rest"))
+    if typed is None or typed.group("type") not in SIZES:
+        raise InvalidPtx(f"cannot read the declaration '{head.strip()[:60]}'")
+    element = SIZES[typed.group("type")]
+    count = int(typed.group("vector") or 1)
+    for dimension in re.findall(r"\[([^\]]*)\]", typed.group("dims")):
+        count *= int(dimension or 0)
+    data, pointers = _initial_bytes(initial, typed.group("type"), element) if initial else (b"", ())
+    return [Variable(typed.group("name"), match.group("space"), int(typed.group("align") or element),
+                     max(element * count, len(data)), data, pointers,
+                     match.group("link") == "extern")]
+
+
+def _initial_bytes(text: str, kind: str, size: int) -> tuple[bytes, tuple]:
+    data, pointers = b"", []
+    for item in re.sub(r"[{}]", " ", text).split(","):
+        item = item.strip()
+        value = _literal(item) if item else Immediate(0)
+        if value is None:
+            name, _, offset = item.replace("generic(", "").replace(")", "").partition("+")
+            pointers.append((len(data), Symbol(name.strip(), int(offset or 0, 0))))
+            value = Immediate(0)
+        if value.kind == "f64" and kind == "f32":
+            value = Immediate(struct.unpack("<I", struct.pack("<f", struct.unpack(
+                "<d", struct.pack("<Q", value.value))[0]))[0])
+        data += (value.value & (1 << 8 * size) - 1).to_bytes(size, "little")
+    return data, tuple(pointers)
+
+
+# -- instructions --------------------------------------------------------------------------------
+
+
+def _instruction(text: str, scopes: list[dict[str, str]], file: int, line: int) -> Instruction:
+    match = re.match(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z]\w*)((?:\.[\w:]+)*)\s*(.*)$", text, re.S)
+    if match is None:
+        raise InvalidPtx(f"cannot read the instruction '{text[:60]}'")
+    negated, guard, opcode, modifiers, rest = match.groups()
+    operands = [_operand(o, scopes) for o in _split(rest)]
+    return Instruction(opcode, tuple(modifiers.split(".")[1:]), operands,
+                       _lookup(guard, scopes) if guard else None, negated == "!", file, line,
+                       " ".join(text.split()))
+
+
+def _split(text: str) -> list[str]:
+    """Splits at commas outside brackets."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        depth += (c in "[{(") - (c in "]})")
+        if c == "," and depth == 0:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    last = text[start:].strip()
+    return parts + [last] if last else parts
+
+
+def _lookup(name: str, scopes: list[dict[str, str]]) -> str | None:
+    for scope in reversed(scopes):
+        if name in scope:
+            return scope[name]
+    return None
+
+
+def _literal(text: str) -> Immediate | None:
+    if re.fullmatch(r"0[fF][0-9A-Fa-f]{8}", text):
+        return Immediate(int(text[2:], 16), "f32")
+    if re.fullmatch(r"0[dD][0-9A-Fa-f]{16}", text):
+        return Immediate(int(text[2:], 16), "f64")
+    if re.fullmatch(r"-?(?:0[xX][0-9A-Fa-f]+|0[bB][01]+|\d+)U?", text):
+        digits = text.rstrip("U")
+        if re.fullmatch(r"-?0[0-7]+", digits):
+            return Immediate(int(digits, 8))
+        return Immediate(int(digits, 0))
+    if re.fullmatch(r"-?(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)", text):
+        return Immediate(struct.unpack("<Q", struct.pack("<d", float(text)))[0], "f64")
+    return None
+
+
+def _operand(text: str, scopes: list[dict[str, str]]):
+    if text.startswith("["):
+        return _address(text[1:-1].strip(), scopes)
+    if text.startswith(("{", "(")):
+        return Vector(tuple(_operand(t, scopes) for t in _split(text[1:-1])))
+    literal = _literal(text)
+    if literal is not None:
+        return literal
+    if text == "_":
+        return Register("_")
+    if text.startswith("!"):
+        return ("not", _operand(text[1:].strip(), scopes))
+    if "|" in text:
+        return tuple(_operand(t.strip(), scopes) for t in text.split("|"))
+    register = _lookup(text, scopes)
+    if register is not None:
+        return Register(register)
+    if text.startswith("%"):
+        return Special(text)
+    name, sign, offset = re.match(r"([^+-]+)\s*([+-]?)\s*(.*)$", text, re.S).groups()
+    if not re.fullmatch(_NAME, name.strip()):
+        raise InvalidPtx(f"cannot read the operand '{text[:60]}'")
+    return Symbol(name.strip(), int(sign + offset, 0) if offset else 0)
+
+
+def _address(text: str, scopes: list[dict[str, str]]) -> Address:
+    match = re.match(r"([^+]+?)\s*(?:\+\s*(-?\s*\w+))?$", text)
+    if match is None:
+        raise InvalidPtx(f"cannot read the address '[{text[:60]}]'")
+    base = _operand(match.group(1).strip(), scopes)
+    offset = int(match.group(2).replace(" ", ""), 0) if match.group(2) else 0
+    if isinstance(base, Symbol):
+        return Address(Symbol(base.name), base.offset + offset)
+    return Address(base, offset)

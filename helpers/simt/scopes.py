@@ -1,0 +1,168 @@
+"""Where the lanes of a warp part and meet again.
+
+A *scope* is a part of the flow graph with one entry in which the lanes that entered it together
+move in lockstep: inside it a branch whose condition is the same for all lanes is an ordinary
+branch, and registers that hold one value for the whole warp stay scalars. The kernel itself is
+the outermost scope.
+
+A branch whose condition differs between lanes, and the blocks it can reach before its immediate
+post-dominator (the *join*), form a *component* of the scope the branch is in. Regions that
+overlap make one component. Its blocks are partitioned into scopes again: each begins at a block
+that lanes can reach by more than one way, and holds what that block dominates.
+
+At run time every scope of a component has a mask of lanes waiting to enter it. The component
+runs the first scope whose mask is not empty, to its end; lanes that leave a scope join the mask
+of the place they go to. When all masks are empty every lane is at the join (or has ended), and
+the enclosing scope goes on from there.
+
+A register written in a scope of a component must keep its old value in the lanes that are
+elsewhere if one of those may still read it: `Scope.preserve` holds these registers. They are
+written by a blend and cannot be scalars.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .flow import Graph, dominators
+
+_END = -1  # the post-dominator tree's root
+
+
+@dataclass
+class Scope:
+    entry: int
+    blocks: set[int]
+    parent: Component | None = None
+    reenters: bool = False  # edges back to the entry leave the scope
+    components: list[Component] = field(default_factory=list)
+    preserve: int = 0
+
+    def holds(self, target: int | None) -> bool:
+        """Whether an edge to `target` from within stays within."""
+        return target in self.blocks and not (self.reenters and target == self.entry)
+
+    def component_of(self, block: int) -> Component | None:
+        return next((c for c in self.components if block in c.blocks), None)
+
+
+@dataclass
+class Component:
+    number: int
+    scope: Scope  # the one it is part of
+    blocks: set[int]
+    join: int | None
+    parts: list[Scope] = field(default_factory=list)  # in the order of their entries
+    cyclic: bool = False
+
+
+class Structure:
+    """The scopes and components of a graph, given which branches diverge.
+
+    root: the outermost scope; owner[b]: the innermost scope of block b; components: all of them,
+    numbered.
+    """
+
+    def __init__(self, graph: Graph, divergent: set[int]):
+        self.graph = graph
+        self.divergent = divergent
+        self.components: list[Component] = []
+        self.owner: dict[int, Scope] = {}
+        self.root = Scope(0, set(range(len(graph.blocks))))
+        self._build(self.root)
+
+    def _successors(self, scope: Scope):
+        blocks = self.graph.blocks
+        return lambda b: [s for s in blocks[b].end.successors if scope.holds(s)]
+
+    def _build(self, scope: Scope) -> None:
+        regions = self._regions(scope)
+        if any(scope.entry in blocks for blocks, _ in regions):
+            scope.reenters = True
+            regions = self._regions(scope)
+        for blocks, join in regions:
+            component = Component(len(self.components), scope, blocks, join)
+            self.components.append(component)
+            scope.components.append(component)
+        inside = set().union(*(c.blocks for c in scope.components))
+        for b in scope.blocks - inside:
+            self.owner[b] = scope
+        for component in scope.components:
+            self._partition(component)
+            for part in component.parts:
+                self._build(part)
+
+    def _regions(self, scope: Scope) -> list[tuple[set[int], int | None]]:
+        """The divergent regions of a scope: their blocks and where they join."""
+        successors = self._successors(scope)
+        ends = [b for b in scope.blocks if not successors(b)]
+        into: dict[int, list[int]] = {b: [] for b in scope.blocks}
+        for b in scope.blocks:
+            for s in successors(b):
+                into[s].append(b)
+        joins = dominators(_END, scope.blocks, lambda b: ends if b == _END else into[b])
+
+        merged: list[tuple[set[int], set]] = []
+        for b in sorted(self.divergent & scope.blocks):
+            if len(successors(b)) < 2:
+                continue  # the other lanes leave the scope here
+            join = joins.get(b, _END)
+            region = _reach(successors(b), successors, join)
+            wanted = {None if join == _END else join}
+            for other in [m for m in merged if m[0] & region]:
+                merged.remove(other)
+                region |= other[0]
+                wanted |= other[1]
+            merged.append((region, wanted))
+        result = []
+        for region, wanted in merged:
+            outside = {j for j in wanted if j not in region}
+            join = outside.pop() if len(outside) == 1 else None
+            if join is None:
+                region = _reach(region, successors, None)
+            result.append((region, join))
+        return result
+
+    def _partition(self, component: Component) -> None:
+        scope, blocks = component.scope, component.blocks
+        successors = self._successors(scope)
+        idom = dominators(scope.entry, scope.blocks, successors)
+        entries = {b for b in blocks if idom.get(b) not in blocks}
+        while True:
+            part_of = {}
+            for b in blocks:
+                at = b
+                while at not in entries:
+                    at = idom[at]
+                part_of[b] = at
+            # A part is entered at its entry alone: any other way in makes an entry of its own.
+            more = {s for b in scope.blocks for s in successors(b)
+                    if s in blocks and s not in entries and part_of.get(b) != part_of[s]}
+            if not more:
+                break
+            entries |= more
+        live = {b: self.graph.blocks[b].live_in for b in entries}
+        for b in blocks:
+            for s in successors(b):
+                if s in entries and s <= part_of[b]:
+                    component.cyclic = True
+        at_join = 0 if component.join is None else self.graph.blocks[component.join].live_in
+        outer = scope.preserve
+        for e in sorted(entries):
+            part = Scope(e, {b for b in blocks if part_of[b] == e}, component)
+            part.preserve = outer | at_join
+            for other in entries:
+                if component.cyclic or other > e:
+                    part.preserve |= live[other]
+            component.parts.append(part)
+
+
+def _reach(starts, successors, stop: int | None) -> set[int]:
+    seen: set[int] = set()
+    stack = [s for s in starts if s != stop]
+    while stack:
+        b = stack.pop()
+        if b not in seen:
+            seen.add(b)
+            stack += [s for s in successors(b) if s != stop]
+    return seen

@@ -1,0 +1,388 @@
+"""How each register's value varies over the 32 lanes of a warp, found before code is made.
+
+A register whose value in lane l is `base + pattern[l]`, with one base for the warp and a pattern
+known now, is kept as the scalar base: uniform if the pattern is all zero, affine otherwise.
+Everything else is varying and kept as a vector of 32. The lattice is
+undefined < (one pattern) < varying; the solution is the least fixed point over all definitions
+of a register.
+
+All arithmetic on patterns is exact modulo 2^bits, as PTX integer arithmetic is. Only a widening
+conversion could break it, where the narrow sum wraps in some lane but not in others: code made
+for one checks that (see codegen).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import ptx
+from .flow import Graph, destinations, sources
+from .scopes import Structure
+
+LANES = 32
+ZERO = (0,) * LANES
+LARGEST_STEP = 1 << 24  # patterns beyond this come from hashing, not from indexing
+
+
+@dataclass(frozen=True)
+class Shape:
+    """pattern None: varying. zeros: trailing bits of the base known to be 0. value: the base."""
+
+    pattern: tuple[int, ...] | None
+    zeros: int = 0
+    value: int | None = None
+
+    @property
+    def uniform(self) -> bool:
+        return self.pattern == ZERO
+
+    @property
+    def affine(self) -> bool:
+        return self.pattern is not None and self.pattern != ZERO
+
+    @property
+    def varying(self) -> bool:
+        return self.pattern is None
+
+    @property
+    def disjoint(self) -> bool:
+        """Base and pattern have no bits in common, so that their sum is their bitwise or."""
+        return self.pattern is not None and 0 <= min(self.pattern) and (
+            max(self.pattern) < 1 << self.zeros)
+
+
+VARYING = Shape(None)
+UNIFORM = Shape(ZERO)
+
+
+def constant(value: int) -> Shape:
+    return Shape(ZERO, 64 if value == 0 else (value & -value).bit_length() - 1, value)
+
+
+def join(a: Shape | None, b: Shape | None) -> Shape | None:
+    if a is None or b is None:
+        return b if a is None else a
+    if a == b:
+        return a
+    if a.pattern != b.pattern:
+        return VARYING
+    return Shape(a.pattern, min(a.zeros, b.zeros), a.value if a.value == b.value else None)
+
+
+class Geometry:
+    """A block's shape and the thread indices of its warps' lanes."""
+
+    def __init__(self, block: tuple[int, int, int]):
+        self.block = block
+        x, y, z = block
+        self.threads = x * y * z
+        self.warps = -(-self.threads // LANES)
+        linear = np.arange(self.warps * LANES).reshape(self.warps, LANES)
+        self.index = {"x": linear % x, "y": linear // x % y, "z": linear // (x * y)}
+
+    @property
+    def whole_warps(self) -> bool:
+        return self.threads % LANES == 0
+
+    def shape(self, axis: str) -> Shape:
+        table = self.index[axis]
+        steps = table - table[:, :1]
+        if (steps != steps[0]).any():
+            return VARYING
+        bases = [int(b) for b in table[:, 0]]
+        return Shape(tuple(int(s) for s in steps[0]), min(constant(b).zeros for b in bases),
+                     bases[0] if len(set(bases)) == 1 else None)
+
+
+def signed(value: int, bits: int) -> int:
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def width(kind: str) -> int:
+    """Bits of a PTX type."""
+    return ptx.SIZES[kind] * 8
+
+
+def is_integer(kind: str) -> bool:
+    return kind[0] in "usb" and not kind.startswith("bf")
+
+
+def _with_pattern(steps, bits: int, zeros: int, value: int | None = None) -> Shape:
+    pattern = tuple(signed(s, bits) for s in steps)
+    if max(map(abs, pattern)) >= LARGEST_STEP:
+        return VARYING
+    if value is not None:
+        value &= (1 << bits) - 1
+        zeros = constant(value).zeros
+    return Shape(pattern, min(zeros, 64), value)
+
+
+def add(a: Shape, b: Shape, bits: int, sign: int = 1) -> Shape:
+    if a.varying or b.varying:
+        return VARYING
+    value = None if a.value is None or b.value is None else a.value + sign * b.value
+    return _with_pattern([p + sign * q for p, q in zip(a.pattern, b.pattern, strict=True)], bits,
+                         min(a.zeros, b.zeros), value)
+
+
+def multiply(a: Shape, b: Shape, bits: int) -> Shape:
+    if b.value is None or not b.uniform:
+        a, b = b, a
+    if a.varying or b.varying:
+        return VARYING
+    if a.uniform and b.uniform and (a.value is None or b.value is None):
+        return Shape(ZERO, min(64, a.zeros + b.zeros))
+    if not b.uniform or b.value is None:
+        return VARYING
+    factor = signed(b.value, bits)
+    return _with_pattern([p * factor for p in a.pattern], bits, a.zeros + b.zeros,
+                         None if a.value is None else a.value * factor)
+
+
+def bit_and(a: Shape, b: Shape, bits: int) -> Shape:
+    if b.value is None:
+        a, b = b, a
+    if b.value is None or not b.uniform or not a.disjoint:
+        return default(a, b)
+    mask = b.value & (1 << bits) - 1
+    if mask < 1 << min(a.zeros, bits):  # nothing of the base is left
+        return _with_pattern([p & mask for p in a.pattern], bits, 64, 0)
+    return _with_pattern([p & mask for p in a.pattern], bits, a.zeros,
+                         None if a.value is None else a.value & mask)
+
+
+def bit_or(a: Shape, b: Shape, bits: int) -> Shape:
+    if not a.uniform:
+        a, b = b, a
+    if a.uniform and b.disjoint and max(b.pattern) < 1 << a.zeros:
+        value = None if a.value is None or b.value is None else a.value | b.value
+        return _with_pattern(b.pattern, bits, min(a.zeros, b.zeros), value)
+    return default(a, b)
+
+
+def shift_right(a: Shape, b: Shape, bits: int) -> Shape:
+    if b.value is None or not b.uniform or not a.disjoint or b.value >= bits:
+        return default(a, b)
+    if a.affine and a.zeros >= bits:  # base 0: the pattern alone, which is not negative
+        return _with_pattern([p >> b.value for p in a.pattern], bits, 64, 0)
+    return _with_pattern([p >> b.value for p in a.pattern], bits, max(0, a.zeros - b.value))
+
+
+def shift_left(a: Shape, b: Shape, bits: int) -> Shape:
+    if b.value is None or not b.uniform or b.value >= bits:
+        return default(a, b)
+    return multiply(a, constant(1 << b.value), bits)
+
+
+def default(*shapes: Shape) -> Shape:
+    return UNIFORM if all(s.uniform for s in shapes) else VARYING
+
+
+def is_widening(i: ptx.Instruction) -> bool:
+    """Whether an instruction makes a wider integer out of a narrower one."""
+    if i.opcode in ("mul", "mad"):
+        return "wide" in i.modifiers
+    if i.opcode != "cvt" or len(i.modifiers) < 2:
+        return False
+    to, source = i.modifiers[-2:]
+    return (to in ptx.SIZES and source in ptx.SIZES and is_integer(to) and is_integer(source)
+            and width(to) > width(source))
+
+
+# Opcodes whose result is the same in all lanes whatever the address or the lanes' values.
+_ALWAYS_UNIFORM = {"activemask"}
+_ALWAYS_VARYING = {"shfl", "atom", "match"}
+# Pure and cheap: may be computed once at the top instead of where they stand.
+_CHEAP = {"mov", "add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "cvt", "cvta",
+          "neg", "setp", "selp", "min", "max", "fma", "abs"}
+
+
+class Shapes:
+    """The shape of every register of a kernel for one block geometry, and what follows from it.
+
+    shape[r]; structure: scopes with the divergent branches known; blended[b]: registers that
+    definitions in block b must blend (a bit set); invariant: registers computed once at the top.
+    """
+
+    def __init__(self, graph: Graph, geometry: Geometry, local: dict[str, tuple[int, int]]):
+        """local: offset and bytes a lane of each local variable."""
+        self.graph, self.geometry, self._local = graph, geometry, local
+        self.shape: dict[str, Shape] = {}
+        self._special = {f"%tid.{a}": geometry.shape(a) for a in "xyz"}
+        self._special |= {f"%ntid.{a}": constant(n)
+                          for a, n in zip("xyz", geometry.block, strict=True)}
+        self._special["%laneid"] = Shape(tuple(range(LANES)), 64, 0)
+        divergent: set[int] = set()
+        while True:
+            self.structure = Structure(graph, divergent)
+            self._solve()
+            found = {b.index for b in graph.blocks
+                     if b.end.guard and self.of_register(b.end.guard).varying}
+            if found <= divergent:
+                break
+            divergent |= found
+        self.invariant = self._invariants()
+
+    def of_register(self, name: str) -> Shape:
+        return self.shape.get(name) or UNIFORM
+
+    def of(self, operand) -> Shape | None:
+        """The shape of an operand; None while a register has no definition yet."""
+        if isinstance(operand, ptx.Register):
+            return self.shape.get(operand.name)
+        if isinstance(operand, ptx.Immediate):
+            return constant(operand.value) if operand.kind == "int" else UNIFORM
+        if isinstance(operand, ptx.Special):
+            if operand.name.startswith("%lanemask"):
+                return VARYING
+            return self._special.get(operand.name, UNIFORM)
+        if isinstance(operand, ptx.Address):
+            return self.of(operand.base)
+        if isinstance(operand, (ptx.Vector, tuple)):
+            parts = operand.elements if isinstance(operand, ptx.Vector) else operand
+            shapes = [self.of(p) for p in parts if not isinstance(p, str)]
+            return None if None in shapes else default(*shapes)
+        if isinstance(operand, ptx.Symbol) and operand.name in self._local:
+            _, stride = self._local[operand.name]
+            return Shape(tuple(lane * stride for lane in range(LANES)))
+        return UNIFORM
+
+    def blends(self, block: int, register: str) -> bool:
+        """Whether a definition of the register in this block must keep other lanes' values."""
+        return self.graph.is_live(register, self.structure.owner[block].preserve)
+
+    def _solve(self) -> None:
+        self._propagate()
+        undefined = [n for n in self.graph.kernel.registers if n not in self.shape]
+        if undefined:  # read before any definition, if at all: the code makes such a register 0
+            self.shape |= dict.fromkeys(undefined, UNIFORM)
+            self._propagate()
+
+    def _propagate(self) -> None:
+        changed = True
+        while changed:
+            changed = False
+            for block in self.graph.blocks:
+                for i in block.instructions:
+                    names = destinations(i)
+                    if not names:
+                        continue
+                    result = self.transfer(i)
+                    if result is None:
+                        continue
+                    for name in names:
+                        new = result
+                        if self.blends(block.index, name):
+                            new = VARYING
+                        elif new.affine and self.graph.kernel.registers[name][0] not in "usb":
+                            new = VARYING  # no affine floating point, no affine predicates
+                        new = join(self.shape.get(name), new)
+                        if new != self.shape.get(name):
+                            self.shape[name] = new
+                            changed = True
+
+    def transfer(self, i: ptx.Instruction) -> Shape | None:
+        """The shape of an instruction's result in the lanes it is computed for."""
+        if i.guard:
+            guard = self.shape.get(i.guard)
+            if guard is None or guard.varying:
+                return guard
+        if i.opcode in _ALWAYS_UNIFORM or i.opcode == "ld" and "param" in i.modifiers:
+            return UNIFORM
+        if i.opcode in _ALWAYS_VARYING:
+            return VARYING
+        operands = [self.of(o) for o in i.operands[1:]]
+        if None in operands:
+            return None
+        if i.opcode in ("vote", "redux"):
+            return UNIFORM if operands[-1].uniform else VARYING
+        kind = i.modifiers[-1] if i.modifiers else ""
+        rule = _RULES.get(i.opcode)
+        if rule and kind in ptx.SIZES and is_integer(kind) and not {"cc", "sat", "hi"} & set(i.modifiers):
+            return rule(i, operands, width(kind))
+        return default(*operands)
+
+    def _invariants(self) -> dict[str, ptx.Instruction]:
+        """Registers defined once, by cheap arithmetic on launch constants; in program order."""
+        defined: dict[str, int] = {}
+        for block in self.graph.blocks:
+            for i in block.instructions:
+                for name in destinations(i):
+                    defined[name] = defined.get(name, 0) + 1
+        found: dict[str, ptx.Instruction] = {}
+        for block in self.graph.blocks:
+            for i in block.instructions:
+                names = destinations(i)
+                if len(names) != 1 or defined[names[0]] > 1 or i.guard or not self._is_cheap(i):
+                    continue
+                if self.blends(block.index, names[0]):
+                    continue
+                if all(s in found for s in sources(i)):
+                    found[names[0]] = i
+        return found
+
+    def _is_cheap(self, i: ptx.Instruction) -> bool:
+        if i.opcode == "ld":
+            return "param" in i.modifiers
+        if is_widening(i) and any(self.of(o).affine for o in i.operands[1:]):
+            return False  # its check belongs where the program has it
+        if any(isinstance(o, ptx.Special) and "clock" in o.name for o in i.operands):
+            return False
+        return i.opcode in _CHEAP and not {"cc", "sat"} & set(i.modifiers) and not any(
+            isinstance(o, ptx.Vector) for o in i.operands[:1])
+
+
+def _multiply_add(i, operands, bits):
+    wide = 2 * bits if "wide" in i.modifiers else bits
+    return add(multiply(operands[0], operands[1], wide), operands[2], wide)
+
+
+def _convert(i, operands, bits):
+    to, source = i.modifiers[-2:]
+    (a,) = operands
+    if not is_integer(to) or a.varying:
+        return default(a)
+    if len(i.modifiers) > 2 or bits < 16 or width(to) < 16:
+        return default(a)
+    if a.value is not None and a.uniform:
+        value = signed(a.value, bits) if source[0] == "s" else a.value & (1 << bits) - 1
+        return constant(value & (1 << width(to)) - 1)
+    narrow = width(to) < bits
+    zeros = a.zeros if width(to) > bits or a.zeros < width(to) else 64
+    return _with_pattern(a.pattern, width(to) if narrow else bits, zeros,
+                         a.value if a.value is not None and a.value >> (bits - 1) == 0 else None)
+
+
+def _divide(i, operands, bits):
+    a, b = operands
+    if i.modifiers[-1][0] == "u" and b.uniform and b.value and b.value & (b.value - 1) == 0:
+        return shift_right(a, constant(b.value.bit_length() - 1), bits)
+    return default(a, b)
+
+
+def _remainder(i, operands, bits):
+    a, b = operands
+    if i.modifiers[-1][0] == "u" and b.uniform and b.value and b.value & (b.value - 1) == 0:
+        return bit_and(a, constant(b.value - 1), bits)
+    return default(a, b)
+
+
+_RULES = {
+    "mov": lambda i, o, bits: o[0],
+    "cvta": lambda i, o, bits: o[0],
+    "add": lambda i, o, bits: add(o[0], o[1], bits),
+    "sub": lambda i, o, bits: add(o[0], o[1], bits, -1),
+    "neg": lambda i, o, bits: add(constant(0), o[0], bits, -1),
+    "mul": lambda i, o, bits: multiply(o[0], o[1], 2 * bits if "wide" in i.modifiers else bits),
+    "mad": _multiply_add,
+    "shl": lambda i, o, bits: shift_left(o[0], o[1], bits),
+    "shr": lambda i, o, bits: shift_right(o[0], o[1], bits),
+    "and": lambda i, o, bits: bit_and(o[0], o[1], bits),
+    "or": lambda i, o, bits: bit_or(o[0], o[1], bits),
+    "div": _divide,
+    "rem": _remainder,
+    "cvt": _convert,
+}
