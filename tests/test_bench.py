@@ -1,0 +1,93 @@
+"""The benchmark: its figures, its files, and that it never times a wrong kernel."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers import bench
+from helpers.kernels import KERNELS
+
+
+@pytest.fixture
+def small(autoinit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "RECORD_SIZES", (64,))
+    monkeypatch.setattr(bench, "RESULT_SIZES", ((1, 2, 3),))
+
+
+@pytest.mark.usefixtures("autoinit")
+def test_figures_are_printed_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], autoinit: Any
+) -> None:
+    file = tmp_path / "figures.json"
+    assert bench.main(["--json", str(file)]) == 0
+    figures = json.loads(file.read_text())
+    assert figures["backend"] == autoinit.backend
+    assert list(figures["fma_per_s"]) == ["naive 512", "tiled 512", "naive 1024", "tiled 1024"]
+    assert all(rate > 1e6 for rate in figures["fma_per_s"].values())
+    assert 0 < figures["seconds"]["launch"] < figures["seconds"]["edit to result"]
+    output = capsys.readouterr().out
+    for name in (*figures["fma_per_s"], *figures["seconds"]):
+        assert name in output
+    if autoinit.backend == "cpu":
+        assert "CPU times, not GPU times" in output
+        assert set(figures["targets"]) == {"naive 1024", "tiled 1024", "edit to result"}
+
+
+def test_a_ratio_of_one_or_more_reaches_the_target() -> None:
+    figures = {
+        "backend": "cpu",
+        "device": "a machine",
+        "fma_per_s": {"naive 1024": 2.0e10, "tiled 1024": 0.6e10},
+        "seconds": {"edit to result": 4.0, "launch": 5e-5},
+        "targets": bench.TARGETS,
+    }
+    text = bench.table(figures)
+    for line in (
+        "naive 1024        2.00e+10 FMA/s   1.0e+10 FMA/s   2.00x",
+        "tiled 1024        6.00e+09 FMA/s   1.2e+10 FMA/s   0.50x",
+        "edit to result            4.00 s           2.0 s   0.50x",
+        "launch                   50.0 µs",
+    ):
+        assert line in text.splitlines()
+
+
+def test_a_wrong_kernel_is_not_timed(
+    autoinit: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "wrong.cu"
+    file.write_text(KERNELS["naive"].file.read_text().replace("sum +=", "sum -="))
+    monkeypatch.setitem(bench.KERNELS, "naive", dataclasses.replace(KERNELS["naive"], file=file))
+    assert bench.main([]) == 1
+    assert "error: kernel 'naive': FAIL" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("small")
+def test_a_record_is_only_made_on_a_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], autoinit: Any
+) -> None:
+    file = tmp_path / "record.json"
+    status = bench.main(["--record", str(file)])
+    if autoinit.backend == "cpu":
+        assert status == 1
+        assert "a record needs a GPU" in capsys.readouterr().err
+        assert not file.exists()
+    else:
+        content = json.loads(file.read_text())
+        assert [row["n"] for row in content["times"]] == [64] * 4
+        assert len(content["results"]) == 4
+
+
+def test_a_file_has_one_line_for_each_row(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    content = {"card": "a", "times": [{"n": 1}, {"n": 2}], "results": [], "targets": {"x": 1.0}}
+    bench._write(file, content)
+    assert json.loads(file.read_text()) == content
+    assert '  {"n": 1},\n  {"n": 2}\n' in file.read_text()

@@ -1,0 +1,91 @@
+"""The record of the H200: complete, consistent, and the same bits as this machine's."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from oracle import fma_product
+
+from helpers.bench import RESULT_SIZES, recorded_results
+from helpers.kernels import KERNELS, tiled
+from helpers.recorded import fingerprint, h200, seeded_matrices
+
+RECORDED = {**KERNELS, "tiled_16": tiled(16)}
+PROVISIONAL = h200()["source"] == "baseline run"  # times alone, made before there was --record
+
+
+def test_the_record_says_where_it_comes_from() -> None:
+    record = h200()
+    assert "H200" in record.card
+    assert str(record) == f"{record.card}, {record.date}"
+    for key in ("source", "driver", "method"):
+        assert record[key]
+
+
+def test_times_and_rates_agree() -> None:
+    record = h200()
+    assert {1024, 2048, 4096} <= set(record.sizes)
+    assert set(KERNELS) <= set(record.kernels)
+    for row in record["times"]:
+        assert row["tflops"] == pytest.approx(2e-9 * row["n"] ** 3 / row["median_ms"], rel=0.02)
+    assert record.gflops("tiled", 1024) == pytest.approx(2147.483648 / record.ms("tiled", 1024))
+    assert record.speedup("tiled", "naive", 1024) == pytest.approx(
+        record.ms("naive", 1024) / record.ms("tiled", 1024)
+    )
+
+
+def test_the_lessons_story_holds_on_the_card() -> None:
+    record = h200()
+    for n in (1024, 2048, 4096):
+        assert 1.2 < record.speedup("tiled", "naive", n) < 2
+        assert 8 < record.speedup("naive", "naive_uncoalesced", n) < 20
+
+
+def test_a_time_that_is_not_there_is_an_error_that_says_what_is() -> None:
+    with pytest.raises(KeyError, match="no time of kernel 'tiled' at n=7.* 1024, 2048, 4096"):
+        h200().ms("tiled", 7)
+    with pytest.raises(KeyError, match="'fastest'.*there are naive"):
+        h200().ms("fastest", 1024)
+
+
+def test_seeded_matrices_are_the_same_everywhere() -> None:
+    A, B = seeded_matrices(35, 19, 79)
+    assert (A.shape, B.shape, A.dtype) == ((35, 79), (79, 19), np.float32)
+    assert fingerprint(A) == "d127fbd04a4ca5b77dd1811d5333ca4831089d459303f9d53759455f96239943"
+    assert fingerprint(B) == "fe98a0b8cefb092f8b4c3bdcb95359dd933797fb18766fb75fe98baed43dfd96"
+    A, B = seeded_matrices(300, 300, 300)
+    assert not np.array_equal(A, B)
+    for matrix in (A, B):
+        assert abs(matrix.mean()) < 0.01
+        assert abs(matrix.std() - 1) < 0.01
+
+
+def test_a_fingerprint_is_of_the_bits() -> None:
+    assert fingerprint(np.zeros((1, 1), np.float32)) != fingerprint(-np.zeros((1, 1), np.float32))
+    matrix = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert fingerprint(np.asfortranarray(matrix)) == fingerprint(matrix)
+
+
+@functools.cache
+def chain(M: int, N: int, K: int) -> str:
+    return fingerprint(fma_product(*seeded_matrices(M, N, K)))
+
+
+@pytest.mark.usefixtures("autoinit")
+@pytest.mark.parametrize("name", RECORDED)
+def test_this_machine_computes_the_bits_that_the_card_did(name: str) -> None:
+    """Whichever backend runs here: its results, those of the H200 and the oracle's are the same."""
+    here = list(recorded_results([RECORDED[name]]))
+    assert [row["sha256"] for row in here] == [chain(*size) for size in RESULT_SIZES]
+    assert on_the_card(name) in (here, [] if PROVISIONAL else here)
+
+
+def on_the_card(name: str) -> list[dict[str, object]]:
+    return [row for row in h200()["results"] if row["kernel"] == name]
+
+
+def test_a_provisional_record_is_marked_and_any_other_is_complete() -> None:
+    assert PROVISIONAL or h200()["source"] == "python -m helpers.bench --record"
+    assert PROVISIONAL == (h200()["results"] == [])
