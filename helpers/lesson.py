@@ -1,0 +1,108 @@
+"""What the lessons' Predict and Exercise cells use: answers, and the check of a reader's kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from helpers.check import check_product
+from helpers.sandbox import CompileFailed, run_in_engine
+
+# Sizes for a reader's kernel: the first has edges everywhere, the second many blocks.
+SMALL, LARGE = (35, 19, 7), (100, 257, 129)
+
+
+def answer(prediction: Any, truth: Any) -> None:
+    """Print the reader's prediction beside the right answer."""
+    if prediction is None:
+        print(f"Answer: {_text(truth)}. (You made no prediction.)")
+    elif prediction == truth:
+        print(f"Answer: {_text(truth)}, as you predicted.")
+    else:
+        print(f"Answer: {_text(truth)}. You predicted {_text(prediction)}.")
+
+
+def _text(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def check_kernel(
+    source: str,
+    entry: str,
+    *,
+    block: tuple[int, int] = (32, 32),
+    b_transposed: bool = False,
+    options: Sequence[str] = (),
+) -> None:
+    """Check a reader's product kernel and print what was found.
+
+    The kernel has the signature (const float *A, const float *B, float *C, int M, int N, int K),
+    a block of `block` threads and one thread for each element of C. With `b_transposed` it is given
+    B as N x K and computes C = A times B transposed.
+
+    It runs in the engine first, which finds a bad access without harm, and only then on the device.
+    Where C is left unwritten, or all zeros, the exercise counts as not done yet.
+    """
+    try:
+        if _check_in_engine(source, entry, block, b_transposed, options):
+            _check_on_device(source, entry, block, b_transposed, options)
+    except CompileFailed as error:
+        print(f"FAIL: it does not compile.\n{error}")
+
+
+def _matrices(size: tuple[int, int, int], b_transposed: bool) -> tuple[np.ndarray, ...]:
+    """A, B as the kernel gets it, and B as K x N."""
+    M, N, K = size
+    random = np.random.default_rng(1)
+    A = random.standard_normal((M, K), dtype=np.float32)
+    B = random.standard_normal((K, N), dtype=np.float32)
+    return A, np.ascontiguousarray(B.T) if b_transposed else B, B
+
+
+def _grid(size: tuple[int, int, int], block: tuple[int, int]) -> tuple[int, int]:
+    return -(-size[1] // block[0]), -(-size[0] // block[1])
+
+
+def _check_in_engine(source, entry, block, b_transposed, options) -> bool:
+    M, N, K = SMALL
+    A, given, B = _matrices(SMALL, b_transposed)
+    C = np.full((M, N), np.nan, np.float32)
+    sizes = {"M": np.int32(M), "N": np.int32(N), "K": np.int32(K)}
+    outcome = run_in_engine(
+        source, entry, {"A": A, "B": given, "C": C} | sizes,
+        grid=_grid(SMALL, block), block=block, options=options,
+    )
+    if outcome.fault:
+        print(f"FAIL, in the engine: {outcome}")
+        return False
+    for nothing, words in ((np.isnan(C).all(), "nothing was written to C"),
+                           (not C.any(), "all elements of C are 0")):
+        if nothing:
+            print(f"not done yet: {words}")
+            return False
+    return _report(C, A, B, "in the engine")
+
+
+def _check_on_device(source, entry, block, b_transposed, options) -> None:
+    from pycuda.compiler import DEFAULT_NVCC_FLAGS, SourceModule
+
+    from helpers.memory import allocate, driver, upload
+
+    driver()
+    M, N, K = LARGE
+    A, given, B = _matrices(LARGE, b_transposed)
+    module = SourceModule(source, options=[*DEFAULT_NVCC_FLAGS, *options])
+    function = module.get_function(entry)
+    with upload(A) as dA, upload(given) as dB, allocate((M, N)) as dC:
+        function(dA, dB, dC, np.int32(M), np.int32(N), np.int32(K),
+                 block=(*block, 1), grid=_grid(LARGE, block))
+        _report(dC.download(), A, B, "on the device")
+
+
+def _report(C: np.ndarray, A: np.ndarray, B: np.ndarray, where: str) -> bool:
+    M, N, K = *C.shape, A.shape[1]
+    verdict = check_product(C, A, B)
+    print(f"{where}, M={M}, N={N}, K={K}: {verdict}")
+    return bool(verdict)

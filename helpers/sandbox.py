@@ -1,0 +1,166 @@
+"""Run a kernel that may be wrong, on any machine, in the engine: no GPU, no driver, no harm.
+
+A bad access makes a GPU give up the whole context, and with it everything the notebook has there.
+The lessons therefore run kernels that are wrong on purpose, and a reader's first attempts, here.
+What it reports is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from helpers import simt
+from helpers.toolkit import require_toolkit
+
+FILE = "kernel.cu"  # what the compiler calls the source, unless it begins with a #line
+
+
+class CompileFailed(Exception):
+    """The source does not compile; the text is the compiler's."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. `print` it; `fault` is None if the kernel came to its end."""
+
+    kernel: str
+    fault: str | None
+
+    def __str__(self) -> str:
+        return self.fault or f"kernel {self.kernel} ran to its end, no fault found"
+
+
+def run_in_engine(
+    source: str,
+    entry: str,
+    arguments: Mapping[str, np.ndarray | np.generic],
+    *,
+    grid: Sequence[int],
+    block: Sequence[int],
+    options: Sequence[str] = (),
+    seconds: float = 20,
+) -> Outcome:
+    """Compile `source` and run its kernel `entry` in the engine.
+
+    `arguments` has a name and a value for each parameter, in order: C-contiguous arrays, which are
+    copied in and, fault or not, copied back; and NumPy scalars of the parameter's size. A run
+    longer than `seconds` is stopped and counts as a fault.
+
+    Raises CompileFailed with the compiler's words; TypeError for an argument that does not fit;
+    simt.Unsupported for an instruction the engine does not know.
+    """
+    arrays = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
+    memory = simt.Memory(2**28 + sum(array.nbytes for array in arrays.values()))
+    module = simt.Module(_ptx(source, tuple(options)), memory)
+    if entry not in module.functions:
+        raise TypeError(f"the source has no kernel {entry}: it has {', '.join(module.functions)}")
+    function = module.functions[entry]
+    addresses = {name: _copy_in(memory, name, array) for name, array in arrays.items()}
+    fault = None
+    try:
+        with _time_limit(seconds):
+            function.launch(_three(grid), _three(block), _pack(function, arguments, addresses))
+    except simt.Fault as found:
+        fault = _describe(found, arrays, addresses)
+    except _TimeIsUp:
+        fault = f"kernel {entry} was stopped after {seconds:g} s: does every loop in it end?"
+    for name, array in arrays.items():
+        ctypes.memmove(array.ctypes.data, addresses[name], array.nbytes)
+    return Outcome(entry, fault)
+
+
+@functools.lru_cache(maxsize=32)
+def _ptx(source: str, options: tuple[str, ...]) -> str:
+    """nvcc's PTX, with line information, for the class of device that the engine models."""
+    command = [str(require_toolkit().nvcc), "--ptx", "-lineinfo", "-arch=sm_80", *options]
+    with tempfile.TemporaryDirectory() as folder:
+        text = source if source.startswith("#line") else f'#line 1 "{FILE}"\n{source}'
+        Path(folder, FILE).write_text(f'extern "C" {{\n{text}\n}}\n', encoding="utf-8")
+        done = subprocess.run(
+            [*command, FILE, "-o", "kernel.ptx"], cwd=folder, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        if done.returncode:
+            raise CompileFailed(done.stdout.strip())
+        return Path(folder, "kernel.ptx").read_text(encoding="utf-8")
+
+
+def _three(extent: Sequence[int]) -> tuple[int, int, int]:
+    return (*(int(n) for n in extent), 1, 1)[:3]
+
+
+def _copy_in(memory: Any, name: str, array: np.ndarray) -> int:
+    if not array.flags.c_contiguous:
+        raise TypeError(f"argument {name} is not C-contiguous: write np.ascontiguousarray({name})")
+    address = memory.allocate(array.nbytes)
+    ctypes.memmove(address, array.ctypes.data, array.nbytes)
+    return address
+
+
+def _pack(function: Any, arguments: Mapping[str, Any], addresses: Mapping[str, int]) -> bytes:
+    """The parameters as the kernel reads them, each at its offset."""
+    if len(arguments) != len(function.parameters):
+        raise TypeError(f"kernel {function.name} takes {len(function.parameters)} arguments, "
+                        f"{len(arguments)} are given: {', '.join(arguments)}")
+    packed = bytearray(function.parameter_bytes)
+    slots = zip(arguments.items(), function.parameters, strict=True)
+    for (name, value), (_, offset, nbytes) in slots:
+        value = np.uint64(addresses[name]) if name in addresses else value
+        if not isinstance(value, np.generic) or value.nbytes != nbytes:
+            raise TypeError(f"argument {name} is a {type(value).__name__}, the kernel takes "
+                            f"{nbytes} bytes there: for an int write np.int32({name})")
+        packed[offset : offset + nbytes] = value.tobytes()
+    return bytes(packed)
+
+
+def _describe(
+    fault: simt.Fault, arrays: Mapping[str, np.ndarray], addresses: Mapping[str, int]
+) -> str:
+    """The finding in words that are the same on every run: elements of arrays, no addresses."""
+    where = f"kernel {fault.kernel}, {Path(fault.file).name}:{fault.line}"
+    if fault.block is not None:
+        where += f", block {fault.block}, thread {fault.thread}"
+    if fault.kind != "out of bounds" or not arrays:
+        return f"{where}: {fault.detail}"
+    # The array it is nearest to, from its start or from its end.
+    name = min(arrays, key=lambda n: max(addresses[n] - fault.address,
+                                         fault.address - addresses[n] - arrays[n].nbytes))
+    index, rest = divmod(fault.address - addresses[name], arrays[name].itemsize)
+    element = f"{name}[{index:,}]" + (f" and {rest} bytes" if rest else "")
+    return (f"{where}: out of bounds at {element}, but {name} has {arrays[name].size:,} elements, "
+            f"{name}[0] to {name}[{arrays[name].size - 1:,}]")
+
+
+class _TimeIsUp(KeyboardInterrupt):
+    """The engine stops its workers for a KeyboardInterrupt, so the time limit is one."""
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise _TimeIsUp in the body after some seconds. Only the main thread can be interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(number, frame):
+        raise _TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
