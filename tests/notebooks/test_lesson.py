@@ -1,0 +1,75 @@
+"""Predictions are answered, and a reader's kernel is checked without harm."""
+
+import nbformat
+import pytest
+
+from helpers.lesson import answer, check_kernel
+from tests.notebooks.regenerate import NOTEBOOKS
+
+LESSONS = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
+
+
+def kernel_of(path) -> str:
+    """The text of my_kernel in a notebook."""
+    for cell in nbformat.read(path, as_version=4).cells:
+        if "my_kernel = " in cell.source:
+            names = {}
+            exec(cell.source, names)
+            return names["my_kernel"]
+    raise AssertionError(f"{path} has no my_kernel")
+
+
+def solution(lesson: str) -> str:
+    return kernel_of(NOTEBOOKS / "solutions" / lesson)
+
+
+def check(source: str, capsys) -> str:
+    check_kernel(source, "matmul_nt", b_transposed=True)
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("prediction, text", [
+    (None, "Answer: 5,288. (You made no prediction.)\n"),
+    (5288, "Answer: 5,288, as you predicted.\n"),
+    (1000, "Answer: 5,288. You predicted 1,000.\n")])
+def test_answer_stands_beside_the_prediction(prediction, text, capsys):
+    answer(prediction, 5288)
+    assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_the_exercise_as_it_is_handed_out_is_not_done_yet(lesson, capsys):
+    assert check(kernel_of(NOTEBOOKS / lesson), capsys).startswith("not done yet")
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_the_solution_passes_twice(lesson, capsys):
+    assert check(solution(lesson), capsys).count("PASS") == 2
+
+
+@pytest.mark.parametrize("old, new, finding", [
+    ("row < M && ", "", "out of bounds at A["),
+    ("col < N", "true", "out of bounds at B["),
+    ("k < K", "k <= K", "out of bounds at"),
+    ("col * K", "row * K", "FAIL"),
+    ("k < K", "k < K - 1", "FAIL"),
+    ("sum;", "sum", "FAIL: it does not compile.\nkernel.cu(1"),
+])
+def test_wrong_versions_of_exercise_1_are_found_in_the_engine(old, new, finding, capsys):
+    source = solution("01-naive.ipynb")
+    assert old in source
+    found = check(source.replace(old, new), capsys)
+    assert finding in found and "on the device" not in found
+
+
+@pytest.mark.parametrize("old, new", [
+    ("Bs[tx][k]", "Bs[k][tx]"),
+    ("b_row < N && k0 + tx < K", "true"),
+    ("b_row < N && k0 + tx < K", "b_row < N"),
+    ("int b_row = blockIdx.x * TILE + ty", "int b_row = blockIdx.y * TILE + ty"),
+])
+def test_wrong_versions_of_exercise_2_are_found_in_the_engine(old, new, capsys):
+    source = solution("02-tiling.ipynb")
+    assert old in source
+    found = check(source.replace(old, new), capsys)
+    assert "FAIL" in found and "on the device" not in found
