@@ -59,13 +59,16 @@ def main(arguments: list[str] | None = None) -> int:
         print(table(figures))
         if options.json:
             _write(options.json, figures)
-    except WrongResult as error:
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+    except RuntimeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-class WrongResult(Exception):
+class NoFigure(RuntimeError):
     """A kernel computed a wrong product, or this machine cannot make the figures asked for."""
 
 
@@ -113,11 +116,11 @@ def table(figures: dict[str, Any]) -> str:
 def record() -> dict[str, Any]:
     """What `helpers.recorded` reads: times and fingerprints of results of this machine's GPU.
 
-    Raises WrongResult on the CPU driver, whose times say nothing of a GPU.
+    Raises NoFigure on the CPU driver, whose times say nothing of a GPU.
     """
     autoinit = _autoinit()
     if autoinit.backend != "gpu":
-        raise WrongResult("a record needs a GPU, and this is the CPU driver: use --json FILE")
+        raise NoFigure("a record needs a GPU, and this is the CPU driver: use --json FILE")
     cuda = driver()
     major, minor = autoinit.device.compute_capability()
     kernels = (*KERNELS.values(), tiled(16))
@@ -183,7 +186,7 @@ def _time(kernel: Kernel, n: int, repeats: int) -> Timing:
 def _check(kernel: Kernel, dC: DeviceArray, A: np.ndarray, B: np.ndarray) -> None:
     verdict = check_product(dC.download(), A, B)
     if not verdict:
-        raise WrongResult(f"kernel {kernel.name!r}: {verdict}")
+        raise NoFigure(f"kernel {kernel.name!r}: {verdict}")
 
 
 def _edit_to_result() -> float:
@@ -196,7 +199,7 @@ def _edit_to_result() -> float:
     source = KERNELS["tiled"].source
     edited = source.replace("float sum = 0.0f;", unique)
     if edited == source:
-        raise WrongResult("the text of the tiled kernel has no 'float sum = 0.0f;' to edit")
+        raise NoFigure("the text of the tiled kernel has no 'float sum = 0.0f;' to edit")
     start = time.perf_counter()
     function = SourceModule(edited).get_function("matmul_tiled")
     with upload(A) as dA, upload(B) as dB, allocate((n, n)) as dC:
@@ -245,7 +248,7 @@ def _output_of(command: list[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        raise WrongResult(f"{command[0]} does not answer: {error}") from error
+        raise NoFigure(f"{command[0]} does not answer: {error}") from error
     return done.stdout.strip()
 
 

@@ -38,11 +38,25 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130
+    except (RuntimeError, MemoryError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
 
 
 def demo(n: int) -> int:
-    """The whole demonstration for n x n matrices; the exit status."""
+    """The whole demonstration for n x n matrices; the exit status.
+
+    Raises RuntimeError, with the reason, when a kernel cannot be compiled or launched here.
+    """
     autoinit = importlib.import_module("helpers.autoinit")  # says which backend runs
+    cuda = importlib.import_module("pycuda.driver")
+    try:
+        return _demo(n, autoinit)
+    except cuda.Error as error:
+        raise RuntimeError(str(error)) from error
+
+
+def _demo(n: int, autoinit: Any) -> int:
     print(f"\nC = A * B in FP32, M = N = K = {n}, on {autoinit.device.name()}\n")
     passed = True
     for what, verdict in checks(n):

@@ -111,10 +111,8 @@ def gflops(M: int, N: int, K: int, ms: float) -> float:
 def backend() -> str:
     """What the current context runs on: "gpu", or "cpu" for the CPU driver."""
     driver()
-    autoinit = sys.modules.get("helpers.autoinit")
-    if autoinit is not None:
-        return autoinit.backend
-    return "cpu" if "helpers.cpu_driver" in sys.modules else "gpu"
+    cpu_driver = sys.modules.get("helpers.cpu_driver")
+    return "cpu" if cpu_driver is not None and cpu_driver.is_loaded() else "gpu"
 
 
 class _L2Flush:

@@ -76,3 +76,24 @@ def test_nan_is_not_close_to_anything() -> None:
     nan = np.full((2, 2), np.nan, np.float32)
     assert not demo._Close(nan, nan)
     assert not demo._Close(np.ones((2, 2), np.float32), nan)
+
+
+def test_a_backend_that_is_not_there_is_one_line_not_a_traceback() -> None:
+    done = run(MATMUL_BACKEND="neither")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: MATMUL_BACKEND")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("autoinit")
+def test_a_kernel_that_does_not_compile_is_shown_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "broken.cu"
+    file.write_text(KERNELS["tiled"].file.read_text().replace("float sum", "floot sum"))
+    broken = dataclasses.replace(KERNELS["tiled"], file=file)
+    monkeypatch.setitem(demo.KERNELS, "tiled", broken)
+    assert demo.main(["--n", "10"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert re.search(r"broken\.cu\(\d+\): error", error)
