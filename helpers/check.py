@@ -252,8 +252,10 @@ def _errors_are_random(
 
 
 def _plain_sums(terms: NDArray[np.float32]) -> list[float]:
-    """The sum of the terms in float32: forward, backward, and in 2 to 32 interleaved parts."""
-    sums = [np.add.accumulate(terms)[-1], np.add.accumulate(terms[::-1])[-1]]
+    """The sum of the terms in float32, in many orders: as they are, sorted, and in parts."""
+    by_size = terms[np.argsort(np.abs(terms))]
+    orders = (terms, terms[::-1], by_size, by_size[::-1], np.sort(terms))
+    sums = [np.add.accumulate(ordered)[-1] for ordered in orders]
     for parts in (2, 4, 8, 16, 32):
         padded = np.zeros(-(-len(terms) // parts) * parts, np.float32)
         padded[: len(terms)] = terms

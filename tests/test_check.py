@@ -113,6 +113,30 @@ def test_right_products_of_constant_matrices_pass(value: float, K: int) -> None:
         assert verdict, verdict
 
 
+STRUCTURED: dict[str, Callable[[NDArray[np.int64]], NDArray[np.float64]]] = {
+    "tenths": lambda i: i * 0 + 0.1,
+    "steps": lambda i: i % 7 * 0.0096,
+    "signs": lambda i: np.where(i % 2, 0.1, -0.1),
+    "ramp": lambda i: i / i.size,
+    "harmonic": lambda i: 1 / (1 + i),
+    "waves": lambda i: np.sin(0.37 * i),
+    "nearly constant": lambda i: 0.0016 + 1e-6 * np.cos(i * i),
+    "large and small": lambda i: np.where(i % 97 == 0, 1e8, 1e-3),
+}
+
+
+@pytest.mark.parametrize("K", [777, 3000, 20000])
+@pytest.mark.parametrize("first", STRUCTURED)
+@pytest.mark.parametrize("second", STRUCTURED)
+def test_right_products_of_structured_matrices_pass(first: str, second: str, K: int) -> None:
+    A = STRUCTURED[first](np.arange(2 * K).reshape(2, K)).astype(np.float32)
+    B = STRUCTURED[second](np.arange(2 * K).reshape(K, 2)).astype(np.float32)
+    for name, order in ORDERS.items():
+        if name != "fma" or K < 20000:  # the oracle is slow for long sums
+            verdict = check_product(order(A, B), A, B)
+            assert verdict, f"{name}: {verdict}"
+
+
 def test_a_constant_matrix_is_judged_by_the_worst_case_and_the_verdict_says_so() -> None:
     A, B = np.full((2, 20000), 0.1, np.float32), np.full((20000, 3), 0.1, np.float32)
     verdict = check_product(forward(A, B), A, B)
