@@ -10,8 +10,8 @@ import numpy as np
 from helpers.check import check_product
 from helpers.sandbox import CompileFailed, run_in_engine
 
-# Sizes for a reader's kernel: the first has edges everywhere, the second many blocks.
-SMALL, LARGE = (35, 19, 7), (100, 257, 129)
+# M, N, K for a reader's kernel: the first has edges everywhere, the second many blocks.
+SIZES = (35, 19, 7), (100, 257, 129)
 
 
 def answer(prediction: Any, truth: Any) -> None:
@@ -42,12 +42,14 @@ def check_kernel(
     a block of `block` threads and one thread for each element of C. With `b_transposed` it is given
     B as N x K and computes C = A times B transposed.
 
-    It runs in the engine first, which finds a bad access without harm, and only then on the device.
-    Where C is left unwritten, or all zeros, the exercise counts as not done yet.
+    It runs in the engine first, which finds a bad access without harm. Only if it passes there does
+    it run on the device, with a size it has passed, so that it cannot spoil a GPU's context. Where
+    C is left unwritten, or all zeros, the exercise counts as not done yet.
     """
+    case = (source, entry, block, b_transposed, options)
     try:
-        if _check_in_engine(source, entry, block, b_transposed, options):
-            _check_on_device(source, entry, block, b_transposed, options)
+        if all(_check_in_engine(size, *case) for size in SIZES):
+            _check_on_device(SIZES[-1], *case)
     except CompileFailed as error:
         print(f"FAIL: it does not compile.\n{error}")
 
@@ -65,14 +67,14 @@ def _grid(size: tuple[int, int, int], block: tuple[int, int]) -> tuple[int, int]
     return -(-size[1] // block[0]), -(-size[0] // block[1])
 
 
-def _check_in_engine(source, entry, block, b_transposed, options) -> bool:
-    M, N, K = SMALL
-    A, given, B = _matrices(SMALL, b_transposed)
+def _check_in_engine(size, source, entry, block, b_transposed, options) -> bool:
+    M, N, K = size
+    A, given, B = _matrices(size, b_transposed)
     C = np.full((M, N), np.nan, np.float32)
     sizes = {"M": np.int32(M), "N": np.int32(N), "K": np.int32(K)}
     outcome = run_in_engine(
         source, entry, {"A": A, "B": given, "C": C} | sizes,
-        grid=_grid(SMALL, block), block=block, options=options,
+        grid=_grid(size, block), block=block, options=options,
     )
     if outcome.fault:
         print(f"FAIL, in the engine: {outcome}")
@@ -85,19 +87,19 @@ def _check_in_engine(source, entry, block, b_transposed, options) -> bool:
     return _report(C, A, B, "in the engine")
 
 
-def _check_on_device(source, entry, block, b_transposed, options) -> None:
+def _check_on_device(size, source, entry, block, b_transposed, options) -> None:
     from pycuda.compiler import DEFAULT_NVCC_FLAGS, SourceModule
 
     from helpers.memory import allocate, driver, upload
 
     driver()
-    M, N, K = LARGE
-    A, given, B = _matrices(LARGE, b_transposed)
+    M, N, K = size
+    A, given, B = _matrices(size, b_transposed)
     module = SourceModule(source, options=[*DEFAULT_NVCC_FLAGS, *options])
     function = module.get_function(entry)
     with upload(A) as dA, upload(given) as dB, allocate((M, N)) as dC:
         function(dA, dB, dC, np.int32(M), np.int32(N), np.int32(K),
-                 block=(*block, 1), grid=_grid(LARGE, block))
+                 block=(*block, 1), grid=_grid(size, block))
         _report(dC.download(), A, B, "on the device")
 
 

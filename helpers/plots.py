@@ -31,7 +31,7 @@ class Picture:
 
     figure: Figure
     alt: str
-    width: int = 860
+    width: int = 760
 
     def png(self) -> bytes:
         """The picture as PNG, sharp enough for a projector; 64 colours keep notebooks small."""
@@ -150,7 +150,7 @@ def thread_mapping(M: int = 6, N: int = 10, block: tuple[int, int] = (4, 4)) -> 
            f"threads, one thread on each element. threadIdx.x grows to the right and threadIdx.y "
            f"downwards, from 0,0 in every block. {idle} threads lie past the right and lower edges "
            "of C and have no element.")
-    return Picture(figure, alt, width=760)
+    return Picture(figure, alt)
 
 
 def coalescing(N: int = 40, K: int = 40, k: int = 3) -> Picture:
@@ -176,7 +176,7 @@ def coalescing(N: int = 40, K: int = 40, k: int = 3) -> Picture:
            "matmul_naive_uncoalesced reads 32 words down a column of A, each in a sector of its "
            f"own ({count['naive_uncoalesced', 'A']} sectors, an eighth of each used), and one "
            f"word of B ({count['naive_uncoalesced', 'B']} sector).")
-    return Picture(figure, alt, width=760)
+    return Picture(figure, alt)
 
 
 def _warp_picture(axes: Axes, offsets: np.ndarray, width: int, rows: int) -> None:
@@ -231,7 +231,7 @@ def tiled_step(
     _tiled_thread(axes, now, thread)
     _tiled_words(axes, now)
     _canvas(axes, depth + gap + rows + 1.2, depth + gap + cols, top=1.3)
-    return Picture(figure, _tiled_alt(now), width=760)
+    return Picture(figure, _tiled_alt(now), width=640)
 
 
 def _tiled_matrix(axes: Axes, now: _Step, name: str) -> None:

@@ -24,6 +24,7 @@ import numpy as np
 from helpers import simt
 from helpers.toolkit import require_toolkit
 
+FAR = 2**36  # bytes; what is farther from an array was not meant to be an element of it
 FILE = "kernel.cu"  # what the compiler calls the source, unless it begins with a #line
 
 
@@ -132,15 +133,27 @@ def _describe(
     where = f"kernel {fault.kernel}, {Path(fault.file).name}:{fault.line}"
     if fault.block is not None:
         where += f", block {fault.block}, thread {fault.thread}"
-    if fault.kind != "out of bounds" or not arrays:
-        return f"{where}: {fault.detail}"
-    # The array it is nearest to, from its start or from its end.
-    name = min(arrays, key=lambda n: max(addresses[n] - fault.address,
-                                         fault.address - addresses[n] - arrays[n].nbytes))
-    index, rest = divmod(fault.address - addresses[name], arrays[name].itemsize)
+    what, _, place = fault.detail.partition(" at ")
+    if "0x" in place:  # an address, which is another one in every run
+        what += f" at {_element(fault.address, arrays, addresses)}"
+    else:
+        what = fault.detail
+    return f"{where}:\n  {what}"
+
+
+def _element(
+    address: int, arrays: Mapping[str, np.ndarray], addresses: Mapping[str, int]
+) -> str:
+    """The address as an element of the array it is nearest to, and where that array ends."""
+    distance = {name: max(addresses[name] - address, address - addresses[name] - array.nbytes)
+                for name, array in arrays.items()}
+    name = min(distance, key=distance.__getitem__, default="")
+    if not name or distance[name] > FAR:
+        return "an address far from every array"
+    index, rest = divmod(address - addresses[name], arrays[name].itemsize)
     element = f"{name}[{index:,}]" + (f" and {rest} bytes" if rest else "")
-    return (f"{where}: out of bounds at {element}, but {name} has {arrays[name].size:,} elements, "
-            f"{name}[0] to {name}[{arrays[name].size - 1:,}]")
+    limit = f"begins at {name}[0]" if index < 0 else f"ends at {name}[{arrays[name].size - 1:,}]"
+    return f"{element}; {name} {limit}"
 
 
 class _TimeIsUp(KeyboardInterrupt):

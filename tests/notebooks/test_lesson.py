@@ -43,14 +43,15 @@ def test_the_exercise_as_it_is_handed_out_is_not_done_yet(lesson, capsys):
 
 
 @pytest.mark.parametrize("lesson", LESSONS)
-def test_the_solution_passes_twice(lesson, capsys):
-    assert check(solution(lesson), capsys).count("PASS") == 2
+def test_the_solution_passes_in_the_engine_and_on_the_device(lesson, capsys):
+    found = check(solution(lesson), capsys)
+    assert found.count("PASS") == 3 and "on the device" in found
 
 
 @pytest.mark.parametrize("old, new, finding", [
-    ("row < M && ", "", "out of bounds at A["),
-    ("col < N", "true", "out of bounds at B["),
-    ("k < K", "k <= K", "out of bounds at"),
+    ("row < M && ", "", " at A["),
+    ("col < N", "true", " at B["),
+    ("k < K", "k <= K", "out-of-bounds read"),
     ("col * K", "row * K", "FAIL"),
     ("k < K", "k < K - 1", "FAIL"),
     ("sum;", "sum", "FAIL: it does not compile.\nkernel.cu(1"),
@@ -60,6 +61,13 @@ def test_wrong_versions_of_exercise_1_are_found_in_the_engine(old, new, finding,
     assert old in source
     found = check(source.replace(old, new), capsys)
     assert finding in found and "on the device" not in found
+
+
+def test_a_kernel_that_only_fails_at_larger_sizes_does_not_reach_the_device(capsys):
+    source = solution("01-naive.ipynb").replace("col < N", "(col < N || blockIdx.x == 8)")
+    found = check(source, capsys)
+    assert "in the engine, M=35, N=19, K=7: PASS" in found
+    assert "FAIL" in found and "on the device" not in found
 
 
 @pytest.mark.parametrize("old, new", [

@@ -29,13 +29,25 @@ def test_a_right_kernel_changes_the_arrays_it_was_given():
 def test_an_access_past_the_end_names_kernel_line_thread_and_element():
     outcome, x = scale(SCALE, n=50)
     assert str(outcome) == (
-        "kernel scale, kernel.cu:5, block (1, 0, 0), thread (8, 0, 0): out of bounds at x[40], "
-        "but x has 40 elements, x[0] to x[39]")
+        "kernel scale, kernel.cu:5, block (1, 0, 0), thread (8, 0, 0):\n"
+        "  out-of-bounds read of 4 bytes of global memory at x[40]; x ends at x[39]")
 
 
 def test_an_access_before_the_start_has_a_negative_index():
     outcome, _ = scale(SCALE.replace("x[i]", "x[i - 3]"))
-    assert "thread (0, 0, 0): out of bounds at x[-3], but x has 40 elements" in str(outcome)
+    assert "at x[-3]; x begins at x[0]" in str(outcome)
+
+
+@pytest.mark.parametrize("statement, finding", [
+    ("x[i] = *(float *)(8ull * n)", "read of 4 bytes of memory at an address far from every array"),
+    ("((float2 *)(x + 1))[0].x = 1; ((float2 *)(x + 1))[0] = make_float2(1, factor)",
+     "misaligned write of 8 bytes of global memory at x[1]"),
+    ("{ __shared__ float s[8]; s[i + n] = x[i]; x[i] = s[7]; }",
+     "at byte 160 of the block's 32 bytes"),
+])
+def test_other_faults_are_told_without_addresses(statement, finding):
+    outcome, _ = scale(SCALE.replace("x[i] *= factor", statement))
+    assert finding in str(outcome) and "0x" not in str(outcome)
 
 
 def test_the_file_name_of_a_line_directive_is_used():
@@ -49,7 +61,8 @@ def test_the_lowest_block_is_reported_however_many_run_at_once():
         x = np.zeros(4096, np.float32)
         arguments = {"x": x, "factor": np.float32(2), "n": np.int32(0)}
         outcome = run_in_engine(source, "scale", arguments, grid=(64,), block=(64,))
-        assert "block (3, 0, 0), thread (0, 0, 0): out of bounds at x[1,000,192]" in str(outcome)
+        assert "block (3, 0, 0), thread (0, 0, 0):" in str(outcome)
+        assert "at x[1,000,192]; x ends at x[4,095]" in str(outcome)
 
 
 def test_a_loop_without_end_is_stopped():
