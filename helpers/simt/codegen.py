@@ -22,7 +22,7 @@ from .errors import InvalidPtx
 from .flow import Branch, Graph, destinations
 from .runtime import Context, Launch
 from .scopes import Component, Scope
-from .shapes import LANES, Geometry, Shapes, is_widening
+from .shapes import LANES, Geometry, Shapes, is_widening, width
 
 _NOTHING = {"membar", "fence", "prefetch", "prefetchu", "nanosleep", "pmevent", "discard",
             "applypriority"}
@@ -492,8 +492,6 @@ class _Kernel(Emitter):
         """What a lane-wise instruction gives each of its destinations."""
         shape = self.shapes.transfer(i)
         self.wide = shape is None or shape.varying
-        if not self.wide and shape.affine and is_widening(i):
-            self._check_widening(i)
         if i.opcode == "setp":
             return self._set_predicates(i)
         if i.opcode in _WARP:
@@ -504,6 +502,8 @@ class _Kernel(Emitter):
                     for part, (kind, value) in zip(i.operands[0].elements, parts, strict=True)]
         if i.opcode == "cvta":
             kind, value = self._convert_address(i)
+        elif not self.wide and shape.affine and is_widening(i):
+            kind, value = self._widen(i)
         elif i.opcode in instructions.TABLE:
             kind, value = instructions.TABLE[i.opcode](self, i)
         else:
@@ -542,56 +542,64 @@ class _Kernel(Emitter):
         return kind, self.op(f"{'sub' if 'to' in i.modifiers else 'add'} {self.type_of('i64')} "
                              f"{value}, {base}")
 
-    def _check_widening(self, i: ptx.Instruction) -> None:
-        """Widening base + pattern lane by lane must equal widening the base alone.
+    def _widen(self, i: ptx.Instruction) -> tuple[str, str]:
+        """cvt, mul.wide or mad.wide of affine operands: type and base of the result."""
+        kind = i.modifiers[-1]
+        to = i.modifiers[-2] if i.opcode == "cvt" else kind[0] + str(2 * width(kind))
+        ty = llvm_type(to)
+        value = self._wide_base(i, i.operands[1], kind, ty)
+        if i.opcode != "cvt":
+            value = self.op(f"mul {ty} {value}, {self._wide_base(i, i.operands[2], kind, ty)}")
+        if i.opcode == "mad":
+            value = self.op(f"add {ty} {value}, {self.get(i.operands[3], to)}")
+        return to, value
 
-        It does unless the narrow sum wraps in an active lane.
+    def _wide_base(self, i: ptx.Instruction, operand, kind: str, ty: str) -> str:
+        """The base b of a widened operand: b + pattern is the wide value in every active lane.
+
+        That is the widened base, unless the narrow sum wraps in some lane. Then it is taken from
+        the first active lane; if the others do not agree, the warp cannot go on as affine.
         """
-        for operand in i.operands[1:3]:
-            shape = self.shapes.of(operand)
-            if not shape.affine:
-                continue
-            kind = i.modifiers[-1]
-            value = self.lanes(operand, kind)
-            wide = self._wraps(value, kind)
-            wrapped = self.op(f"and i32 {wide}, {self.mask}") if self.mask != "-1" else wide
-            bad = self.op(f"icmp ne i32 {wrapped}, 0")
-            wraps, fine = self.fresh("wraps")[1:], self.fresh("fine")[1:]
-            self.line(f"br i1 {bad}, label %{wraps}, label %{fine}, !prof !2")
-            self.label(wraps)
-            self._fault(_OVERFLOW, self._ids[id(i)], wrapped)
-            self.label(fine)
+        value = self.lanes(operand, kind)
+        how = "sext" if kind[0] == "s" else "zext"
+        base = self.op(f"{how} {value.ty} {value.ssa} to {ty}")
+        if value.uniform:
+            return base
+        wraps = self._may_wrap(value, kind)
+        before, look, on = (self.fresh(h)[1:] for h in ("widen", "wraps", "widened"))
+        self.line(f"br label %{before}")
+        self.label(before)
+        self.line(f"br i1 {wraps}, label %{look}, label %{on}, !prof !2")
+        self.label(look)
+        wide = vector(ty)
+        lanes = self.op(f"{how} {vector(value.ty)} {self.spread(value)} to {wide}")
+        bases = self.op(f"sub {wide} {lanes}, {self.pattern_constant(ty, value.pattern)}")
+        first = self.op(f"call i32 @llvm.cttz.i32(i32 {self.mask}, i1 true)")
+        chosen = self.op(f"extractelement {wide} {bases}, i32 {first}")
+        differs = self.op(f"icmp ne {wide} {bases}, {self.splat(ty, chosen)}")
+        apart = self.op(f"bitcast {vector('i1')} {differs} to i32")
+        apart = self.op(f"and i32 {apart}, {self.mask}")
+        bad, agree = self.op(f"icmp ne i32 {apart}, 0"), self.fresh("agree")[1:]
+        stray = self.fresh("stray")[1:]
+        self.line(f"br i1 {bad}, label %{stray}, label %{agree}")
+        self.label(stray)
+        self._fault(_OVERFLOW, self._ids[id(i)], apart)
+        self.label(agree)
+        self.line(f"br label %{on}")
+        self.label(on)
+        return self.op(f"phi {ty} [ {base}, %{before} ], [ {chosen}, %{agree} ]")
 
-    def _wraps(self, value: Lanes, kind: str) -> str:
-        """An i32 mask of the lanes in which base + pattern leaves the range of its type."""
+    def _may_wrap(self, value: Lanes, kind: str) -> str:
+        """An i1: base + pattern leaves the range of its type in some lane, active or not."""
         n = bits(value.ty)
         sign = "s" if kind[0] == "s" else "u"
-        pattern = value.pattern
-        lowest, highest = min(pattern), max(pattern)
         flags = []
-        for bound in {lowest, highest} - {0}:
+        for bound in {min(value.pattern), max(value.pattern)} - {0}:
             name = f"{sign}{'add' if bound > 0 else 'sub'}.with.overflow"
             self.declarations.add(f"declare {{i{n}, i1}} @llvm.{name}.i{n}(i{n}, i{n})")
             pair = self.op(f"call {{i{n}, i1}} @llvm.{name}.i{n}(i{n} {value.ssa}, i{n} {abs(bound)})")
             flags.append(self.op(f"extractvalue {{i{n}, i1}} {pair}, 1"))
-        some = flags[0] if len(flags) == 1 else self.op(f"or i1 {flags[0]}, {flags[1]}")
-        look, on = self.fresh("look")[1:], self.fresh("no_wrap")[1:]
-        before = self.fresh("here")[1:]
-        self.line(f"br label %{before}")
-        self.label(before)
-        self.line(f"br i1 {some}, label %{look}, label %{on}, !prof !2")
-        self.label(look)
-        twice = vector(f"i{2 * n}")
-        how = "sext" if sign == "s" else "zext"
-        narrow = self.op(f"{how} {vector(value.ty)} {self.spread(value)} to {twice}")
-        base = self.op(f"{how} {value.ty} {value.ssa} to i{2 * n}")
-        exact = self.op(f"add {twice} {self.splat(f'i{2 * n}', base)}, "
-                        f"{self.pattern_constant(f'i{2 * n}', pattern)}")
-        differs = self.op(f"icmp ne {twice} {narrow}, {exact}")
-        mask = self.op(f"bitcast {vector('i1')} {differs} to i32")
-        self.line(f"br label %{on}")
-        self.label(on)
-        return self.op(f"phi i32 [ 0, %{before} ], [ {mask}, %{look} ]")
+        return flags[0] if len(flags) == 1 else self.op(f"or i1 {flags[0]}, {flags[1]}")
 
     def _fault(self, kind: int, number: int, mask: str) -> None:
         self.lines += runtime.record_fault(kind, number, mask, self.fresh("f")[1:]).rstrip().split("\n")

@@ -86,9 +86,76 @@ def _float_binary(e: Emitter, i: ptx.Instruction, kind: str) -> tuple[str, str]:
     return _float_result(e, i, kind, e.op(f"{_FLOAT_BINARY[i.opcode]} {e.type_of(kind)} {a}, {b}"))
 
 
+DIRECTED = {"rm", "rp", "rz"}
+
+
+def _round_directed(e: Emitter, mode: str, high: str, low: str) -> str:
+    """The exact sum of two doubles, |low| at most half an ulp of high, rounded to float.
+
+    mode: "rm" down, "rp" up, "rz" to zero. Rounded to nearest first, then moved to the next float
+    if that lies on the wrong side of the exact value.
+    """
+    d, f, n, i1 = (e.type_of(t) for t in ("double", "float", "i32", "i1"))
+    nearest = e.op(f"fptrunc {d} {high} to {f}")
+    back = e.op(f"fpext {f} {nearest} to {d}")
+    zero = e.number("double", "0.0")
+    rest = e.op(f"fsub {d} {high}, {back}")
+    clear = e.op(f"fcmp one {d} {rest}, {zero}")
+    rest = e.op(f"select {i1} {clear}, {d} {rest}, {d} {low}")
+    above, below = e.op(f"fcmp ogt {d} {rest}, {zero}"), e.op(f"fcmp olt {d} {rest}, {zero}")
+    negative = e.op(f"fcmp olt {d} {high}, {zero}")
+    no = e.number("i1", "false")
+    if mode == "rm":
+        above = no
+    elif mode == "rp":
+        below = no
+    else:
+        above = e.op(f"and {i1} {above}, {negative}")
+        positive = e.op(f"fcmp ogt {d} {high}, {zero}")
+        below = e.op(f"and {i1} {below}, {positive}")
+    word = e.op(f"bitcast {f} {nearest} to {n}")
+    one = e.number("i32", 1)
+    sign = e.op(f"icmp slt {n} {word}, {e.number('i32', 0)}")
+    larger, smaller = e.op(f"add {n} {word}, {one}"), e.op(f"sub {n} {word}, {one}")
+    is_zero = e.op(f"fcmp oeq {f} {nearest}, {e.number('float', '0.0')}")
+    up = e.op(f"select {i1} {sign}, {n} {smaller}, {n} {larger}")
+    up = e.op(f"select {i1} {is_zero}, {n} {one}, {n} {up}")
+    down = e.op(f"select {i1} {sign}, {n} {larger}, {n} {smaller}")
+    down = e.op(f"select {i1} {is_zero}, {n} {e.number('i32', -(1 << 31) + 1)}, {n} {down}")
+    word = e.op(f"select {i1} {above}, {n} {up}, {n} {word}")
+    word = e.op(f"select {i1} {below}, {n} {down}, {n} {word}")
+    return e.op(f"bitcast {n} {word} to {f}")
+
+
+def _directed_fma(e: Emitter, mode: str, a: str, b: str, c: str) -> str:
+    """a * b + c in float, rounded in one direction: exact in two doubles (Knuth's two-sum)."""
+    d, f, i1 = e.type_of("double"), e.type_of("float"), e.type_of("i1")
+    a, b, c = (e.op(f"fpext {f} {v} to {d}") for v in (a, b, c))
+    p = e.op(f"fmul {d} {a}, {b}")
+    s = e.op(f"fadd {d} {p}, {c}")
+    part = e.op(f"fsub {d} {s}, {p}")
+    low = e.op(f"fadd {d} {e.op(f'fsub {d} {p}, ' + e.op(f'fsub {d} {s}, {part}'))}, "
+               f"{e.op(f'fsub {d} {c}, {part}')}")
+    value = _round_directed(e, mode, s, low)
+    if mode != "rm":
+        return value
+    # Down, an exact 0 is -0 unless both terms are +0.
+    nil = e.op(f"fcmp oeq {d} {s}, {e.number('double', '0.0')}")
+    word = e.type_of("i64")
+    signs = e.op(f"or {word} {e.op(f'bitcast {d} {p} to {word}')}, {e.op(f'bitcast {d} {c} to {word}')}")
+    both_plus = e.op(f"icmp eq {word} {signs}, {e.number('i64', 0)}")
+    minus = e.op(f"and {i1} {nil}, {e.op(f'xor {i1} {both_plus}, ' + e.number('i1', 'true'))}")
+    return e.op(f"select {i1} {minus}, {f} {e.number('float', '-0.0')}, {f} {value}")
+
+
 @operation("fma")
 def _fma(e, i):
     kind = _integer_or_float(e, i)
+    mode = DIRECTED & set(i.modifiers)
+    if mode and kind == "f32":
+        _only(e, i, "ftz", "sat", *DIRECTED)
+        return _float_result(e, i, kind, _directed_fma(
+            e, mode.pop(), *_float_operands(e, i, kind, 3)))
     _only(e, i, "rn", "ftz", "sat")
     ty = llvm_type(kind)
     value = e.intrinsic("fma", ty, [(ty, v) for v in _float_operands(e, i, kind, 3)])

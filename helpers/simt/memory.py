@@ -130,8 +130,9 @@ class Memory:
         if i >= 0:
             start = self._starts[i]
             size = self._sizes[start]
-            near.append((address - (start + size), f"{address - (start + size):,} bytes past the "
-                         f"end of the {size:,}-byte allocation at 0x{start:x}"))
+            past = address - (start + size)
+            how = f"{past:,} bytes" if past else "just"
+            near.append((past, f"{how} past the end of the {size:,}-byte allocation at 0x{start:x}"))
         if i + 1 < len(self._starts):
             start = self._starts[i + 1]
             near.append((start - address, f"{start - address:,} bytes before the start of the "

@@ -213,8 +213,8 @@ class _Run:
         return "the kernel executed a trap instruction"
 
     def _index_overflow(self, i: ptx.Instruction, c: Context) -> str:
-        return ("a 32-bit index overflows within this warp before it is widened to 64 bits; "
-                "compute it in 64 bits (size_t)")
+        return ("a 32-bit index wraps around between lanes of this warp, which the CPU driver cannot "
+                "follow; compute it in 64 bits (size_t)")
 
 
 class _Pool:

@@ -263,11 +263,10 @@ class _Parser:
             if statement is None:
                 raise InvalidPtx(f"kernel {kernel.name} has no end")
             statement = statement.strip()
-            if statement.startswith(".loc"):
-                words = statement.replace(",", " ").split()
-                if int(words[2]) > 0:  # line 0: the compiler's own, belongs to the line before
-                    file, line = int(words[1]), int(words[2])
-            elif statement.startswith(".reg"):
+            words = statement.replace(",", " ").split()
+            if words[:1] == [".loc"]:
+                file, line = _place(words, file, line)
+            elif words[:1] == [".reg"]:
                 self._registers(kernel, statement, scopes)
             elif statement.startswith("."):
                 self._local_directive(kernel, statement)
@@ -293,6 +292,21 @@ class _Parser:
             kernel.variables += _variables(statement, None)
         elif not statement.startswith((".pragma", ".file")):
             raise InvalidPtx(f"kernel {kernel.name}: the directive '{statement[:60]}' is not supported")
+
+
+def _place(words: list[str], file: int, line: int) -> tuple[int, int]:
+    """(file number, line) of a .loc; line 0 is the compiler's own and stays at (file, line).
+
+    Code inlined from another file than the kernel's first one, which is a header of the toolkit
+    as a rule, counts as the line it was called from (PTX ISA 11.5.3).
+    """
+    new = int(words[1]), int(words[2])
+    if new[1] == 0:
+        return file, line
+    if "inlined_at" in words and file and new[0] != file:
+        at = words.index("inlined_at")
+        return int(words[at + 1]), int(words[at + 2])
+    return new
 
 
 def _variables(head: str, initial: str | None) -> list[Variable]:

@@ -7,8 +7,9 @@ undefined < (one pattern) < varying; the solution is the least fixed point over 
 of a register.
 
 All arithmetic on patterns is exact modulo 2^bits, as PTX integer arithmetic is. Only a widening
-conversion could break it, where the narrow sum wraps in some lane but not in others: code made
-for one checks that (see codegen).
+conversion could break it, where the narrow sum wraps in some lane but not in others. So a widened
+value is kept affine only if it goes into an address, and the code made for it checks (see
+codegen): an address whose index wraps between two lanes would be gigabytes away.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import ptx
-from .flow import Graph, destinations, sources
+from .flow import Graph, destinations, registers_in, sources
 from .scopes import Structure
 
 LANES = 32
@@ -192,6 +193,29 @@ def is_widening(i: ptx.Instruction) -> bool:
             and width(to) > width(source))
 
 
+_ADDRESS_ARITHMETIC = {"mov", "add", "sub", "mul", "mad", "shl", "cvt", "cvta", "neg", "or"}
+
+
+def _registers_for_addresses(graph: Graph) -> set[str]:
+    """Registers that addresses are computed from."""
+    found: set[str] = set()
+    steps = []
+    for block in graph.blocks:
+        for i in block.instructions:
+            for o in i.operands:
+                if isinstance(o, ptx.Address):
+                    found.update(registers_in(o))
+            if i.opcode in _ADDRESS_ARITHMETIC:
+                steps.append((destinations(i), sources(i)))
+    before = -1
+    while before != len(found):
+        before = len(found)
+        for to, of in reversed(steps):
+            if not found.isdisjoint(to):
+                found.update(of)
+    return found
+
+
 # Opcodes whose result is the same in all lanes whatever the address or the lanes' values.
 _ALWAYS_UNIFORM = {"activemask"}
 _ALWAYS_VARYING = {"shfl", "atom", "match"}
@@ -211,6 +235,7 @@ class Shapes:
         """local: offset and bytes a lane of each local variable."""
         self.graph, self.geometry, self._local = graph, geometry, local
         self.shape: dict[str, Shape] = {}
+        self._addressing = _registers_for_addresses(graph)
         self._special = {f"%tid.{a}": geometry.shape(a) for a in "xyz"}
         self._special |= {f"%ntid.{a}": constant(n)
                           for a, n in zip("xyz", geometry.block, strict=True)}
@@ -299,6 +324,8 @@ class Shapes:
             return None
         if i.opcode in ("vote", "redux"):
             return UNIFORM if operands[-1].uniform else VARYING
+        if is_widening(i) and i.operands[0].name not in self._addressing:
+            return default(*operands)  # not worth a check (see the module's text)
         kind = i.modifiers[-1] if i.modifiers else ""
         rule = _RULES.get(i.opcode)
         if rule and kind in ptx.SIZES and is_integer(kind) and not {"cc", "sat", "hi"} & set(i.modifiers):
