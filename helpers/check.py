@@ -71,7 +71,7 @@ def lambda_for(elements: int, failure: float = FAILURE) -> float:
     return math.sqrt(2 * math.log(2 * elements / failure))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """What `check_product` found. True in an `if` when C passed; `print` it for one line."""
 
@@ -100,6 +100,8 @@ class Verdict:
             f"± {self.bound:.2g}"
         )
         return "\n".join([sentence, *(f"  {hint}" for hint in self.hints)])
+
+    __repr__ = __str__
 
 
 def check_product(

@@ -19,7 +19,7 @@ from typing import Any
 from helpers.memory import DeviceArray, driver
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Timing:
     """Times of the repeats of one launch, in milliseconds."""
 
@@ -60,6 +60,8 @@ class Timing:
             f"{_digits(self.median_ms)} ms ({self.clock}; "
             f"median of {self.repeats}, {spread}{cache})"
         )
+
+    __repr__ = __str__
 
 
 def time_kernel(
