@@ -23,8 +23,8 @@ from helpers.memory import allocate, driver, upload
 
 CUDA_FOLDER = Path(__file__).resolve().parent.parent / "cuda"
 
-# CUDA Programming Guide, technical specifications per compute capability: blocks along x and y.
-MAX_GRID_X = 2**31 - 1
+# CUDA Programming Guide, technical specifications per compute capability: blocks along y. Along x
+# there may be 2**31 - 1, more than any size here needs.
 MAX_GRID_Y = 65535
 # Indices in the kernels are 32-bit integers, and the last block or tile reaches past the edge.
 MAX_SIZE = 2**31 - 1024
@@ -53,20 +53,18 @@ class Kernel:
     def grid(self, M: int, N: int) -> tuple[int, int, int]:
         """Blocks along x, y, z for a C of M x N.
 
-        Raises ValueError when that is more than the device can launch.
+        Raises TypeError or ValueError for what is no size, or more than the device can launch.
         """
-        rows, columns = -(-int(M) // self.tile[0]), -(-int(N) // self.tile[1])
+        M, N = _checked_size("M", M), _checked_size("N", N)
+        rows, columns = -(-M // self.tile[0]), -(-N // self.tile[1])
         x, y = (rows, columns) if self.rows_on_x else (columns, rows)
-        for axis, blocks, most in (("x", x, MAX_GRID_X), ("y", y, MAX_GRID_Y)):
-            if blocks > most:
-                size, step = (
-                    ("M", self.tile[0]) if (axis == "x") == self.rows_on_x else ("N", self.tile[1])
-                )
-                raise ValueError(
-                    f"kernel {self.name!r}: M={M}, N={N} needs {blocks:,} blocks along {axis}, a "
-                    f"grid has at most {most:,}: keep {size} <= {most * step:,}, e.g. by computing "
-                    f"C in parts"
-                )
+        if y > MAX_GRID_Y:
+            size, step = ("N", self.tile[1]) if self.rows_on_x else ("M", self.tile[0])
+            raise ValueError(
+                f"kernel {self.name!r}: M={M}, N={N} needs {y:,} blocks along y, a grid has at "
+                f"most {MAX_GRID_Y:,}: keep {size} <= {MAX_GRID_Y * step:,}, e.g. by computing C "
+                "in parts"
+            )
         return x, y, 1
 
     def function(self) -> Any:
@@ -85,8 +83,8 @@ class Kernel:
         integers. Where an array knows its shape and dtype they are checked; an address is trusted.
         Raises TypeError or ValueError that names the argument.
         """
-        M, N, K = (_checked_size(*size) for size in (("M", M), ("N", N), ("K", K)))
         grid = self.grid(M, N)
+        M, N, K = int(M), int(N), _checked_size("K", K)
         addresses = [
             _checked_address(*argument)
             for argument in (("dA", dA, (M, K)), ("dB", dB, (K, N)), ("dC", dC, (M, N)))

@@ -152,10 +152,13 @@ class TestEdges:
         assert (KERNELS["tiled"](A, odd) == 6).all()
 
     def test_integers_of_numpy_and_raw_addresses_can_be_launched(self) -> None:
-        A, B = ones(3, 4), ones(4, 5)
-        with upload(A) as dA, upload(B) as dB, allocate((3, 5)) as dC:
-            sizes = np.int64(3), np.int32(5), np.uint8(4)
+        A, B = ones(200, 4), ones(4, 50)
+        sizes = np.uint8(200), np.int32(50), np.int8(4)
+        with upload(A) as dA, upload(B) as dB, allocate((200, 50)) as dC:
             KERNELS["naive"].launch(dA.gpudata, np.uint64(int(dB)), dC._allocation, *sizes)
+            assert (dC.download() == 4).all()
+        with upload(A.ravel()) as dA, upload(B) as dB, allocate(200 * 50) as dC:
+            KERNELS["naive"].launch(dA, dB, dC, *sizes)  # 200 * 50 is more than a uint8 holds
             assert (dC.download() == 4).all()
 
     def test_gpuarrays_of_pycuda_can_be_launched(self) -> None:
@@ -238,6 +241,13 @@ class TestGrid:
         with pytest.raises(ValueError, match=r"65,536 blocks along y.*keep N <= 2,097,120"):
             KERNELS["naive_uncoalesced"].grid(1, rows)
         assert KERNELS["tiled"].grid(1, rows)[0] == 65536
+
+    @pytest.mark.parametrize("size", [0, -1, 2**31, 1.0, None, True])
+    def test_what_is_no_size_is_an_error(self, size: Any) -> None:
+        with pytest.raises((TypeError, ValueError), match="M="):
+            KERNELS["naive"].grid(size, 1)
+        with pytest.raises((TypeError, ValueError), match="N="):
+            KERNELS["naive"].grid(1, size)
 
     def test_a_kernel_cannot_be_changed(self) -> None:
         with pytest.raises(dataclasses.FrozenInstanceError):

@@ -127,7 +127,7 @@ class TestLifetime:
         del array
         gc.collect()
         assert gone() is None
-        assert cuda.mem_get_info()[0] == before
+        assert cuda.mem_get_info()[0] >= before
 
     def test_hundreds_of_large_arrays_in_turn_fit(self) -> None:
         for _ in range(300):
