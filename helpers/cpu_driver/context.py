@@ -9,8 +9,9 @@ from collections.abc import Callable
 from . import device, handles
 from .errors import DriverError, Result
 
-#: CUlimit -> its initial value: stack and printf buffer, malloc heap, device runtime.
-LIMITS = {0: 1024, 1: 1 << 20, 2: 8 << 20, 3: 2, 4: 2048}
+#: CUlimit -> its initial value: STACK_SIZE, PRINTF_FIFO_SIZE, MALLOC_HEAP_SIZE,
+#: DEV_RUNTIME_PENDING_LAUNCH_COUNT, MAX_L2_FETCH_GRANULARITY.
+LIMITS = {0: 1024, 1: 8 << 20, 2: 8 << 20, 4: 2048, 5: 64}
 API_VERSION = 3020
 
 

@@ -80,7 +80,7 @@ def memory() -> simt.Memory:
 def total_memory() -> int:
     """The device's bytes: half of this machine's memory, at most 16 GiB, or what could be had."""
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(installed // 2, MOST_MEMORY, memory().capacity)
+    return min(installed // 2, MOST_MEMORY, memory().capacity // 2)
 
 
 def init(flags: int) -> None:

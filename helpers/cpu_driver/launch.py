@@ -25,6 +25,7 @@ def _check_shape(function: Function, what: str, shape: Dim3, most: Dim3) -> None
 
 
 def _check_threads(function: Function, block: Dim3) -> None:
+    """What cuFuncSetBlockShape checks too: the threads, but not their registers."""
     threads = block[0] * block[1] * block[2]
     shape = "x".join(map(str, block))
     told = f"kernel {function.name}: a block of {shape} has {threads:,} threads"
@@ -33,11 +34,15 @@ def _check_threads(function: Function, block: Dim3) -> None:
     bound = function.kernel.max_threads
     if bound and threads > bound:
         raise DriverError(Result.INVALID_VALUE, f"{told}; its __launch_bounds__ allow {bound}")
+
+
+def _check_registers(function: Function, block: Dim3) -> None:
+    threads = block[0] * block[1] * block[2]
     if threads > function.max_threads:
         raise DriverError(
-            Result.LAUNCH_OUT_OF_RESOURCES, f"too many resources requested for launch: {told} of "
-            f"{function.registers} registers each; a multiprocessor has registers for "
-            f"{function.max_threads}")
+            Result.LAUNCH_OUT_OF_RESOURCES, "too many resources requested for launch: kernel "
+            f"{function.name} has blocks of {threads:,} threads and uses {function.registers} "
+            f"registers in each; a multiprocessor has registers for {function.max_threads}")
 
 
 def _check_shared(function: Function, dynamic: int) -> None:
@@ -64,6 +69,7 @@ def _launch(function: Function, grid: Dim3, block: Dim3, shared: int, stream: in
     _check_shape(function, "block", block, MOST_BLOCK)
     _check_shape(function, "grid", grid, MOST_GRID)
     _check_threads(function, block)
+    _check_registers(function, block)
     _check_shared(function, shared)
     with device.LOCK:
         function.kernel.launch(grid=grid, block=block, parameters=parameters, shared_bytes=shared)
@@ -91,12 +97,16 @@ def _from_pointers(function: Function, pointers: ctypes._Pointer) -> bytes:
 
 
 def _fitting(function: Function, given: bytes) -> bytes:
-    """`given`, if it is as long as the kernel's parameters are."""
+    """`given`, if it is as long as the kernel's parameters are.
+
+    (A GPU's driver takes a buffer that is too short, and refuses a longer one by this code.)
+    """
     expected = function.kernel.parameter_bytes
     if len(given) != expected:
         sizes = ", ".join(str(nbytes) for _name, _offset, nbytes in function.kernel.parameters)
+        code = Result.LAUNCH_OUT_OF_RESOURCES if len(given) > expected else Result.INVALID_VALUE
         raise DriverError(
-            Result.INVALID_VALUE, f"kernel {function.name} takes {len(function.kernel.parameters)} "
+            code, f"kernel {function.name} takes {len(function.kernel.parameters)} "
             f"parameters, {expected} bytes in all ({sizes or 'none'}), but the launch gives "
             f"{len(given)} bytes: a parameter is missing, is one too many, or has another type "
             "(np.int32 for int, np.float32 for float)")
@@ -121,6 +131,7 @@ def launch_kernel(handle: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: 
 
 def set_block_shape(handle: int, x: int, y: int, z: int) -> None:
     """cuFuncSetBlockShape (PyCUDA calls it before every launch)."""
+    context.current()
     function = handles.get(handle, Function)
     _check_shape(function, "block", (x, y, z), MOST_BLOCK)
     _check_threads(function, (x, y, z))

@@ -65,7 +65,6 @@ def _release(address: int) -> None:
 
 def free(address: int, *places: str) -> None:
     """Take back what starts at `address`; INVALID_VALUE says why if nothing does."""
-    context.current()
     with device.LOCK:
         allocation = _allocations.get(address)
         if allocation is None or allocation.place not in (places or (DEVICE, MANAGED)):

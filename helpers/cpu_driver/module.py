@@ -9,7 +9,7 @@ from pathlib import Path
 from helpers import simt
 
 from . import context, device, handles, ptxas
-from .errors import DriverError, Result, explain
+from .errors import TEXTS, DriverError, Result, explain
 
 ELF, FATBIN = b"\x7fELF", b"\x50\xed\x55\xba"
 _TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)(\d)([af]?)", re.MULTILINE)
@@ -136,10 +136,9 @@ def _check_target(target: re.Match, is_cubin: bool) -> None:
     major, minor, special = int(target[1]), int(target[2]), target[3]
     mine = device.COMPUTE_CAPABILITY
     if (major, minor) > mine or special or (is_cubin and major != mine[0]):
-        kind = "compiled" if is_cubin else "PTX"
+        code = Result.NO_BINARY_FOR_GPU if is_cubin else Result.INVALID_PTX
         raise DriverError(
-            Result.NO_BINARY_FOR_GPU, f"no kernel image is available for execution on the device: "
-            f"this one is {kind} for sm_{major}{minor}{special}, and the CPU driver is an "
+            code, f"{TEXTS[code]}: it is for sm_{major}{minor}{special}, and the CPU driver is an "
             f"sm_{mine[0]}{mine[1]} device (leave arch out, or say arch='sm_{mine[0]}{mine[1]}')")
 
 
