@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -373,3 +376,32 @@ class TestDeviceArrayRefusals:
         assert check_product(C, A, B)
         C[99, 89] = np.nan
         assert not check_product(C, A, B)
+
+
+def test_ctrl_c_stops_a_product_frees_its_memory_and_leaves_all_usable(autoinit: Any) -> None:
+    n = 3000 if autoinit.backend == "cpu" else 12000  # some ten seconds
+    script = f"""
+        import os, signal, threading
+        import helpers.autoinit
+        import numpy as np
+        import pycuda.driver as cuda
+        from helpers.kernels import KERNELS
+        ones, kernel = np.ones(({n}, {n}), np.float32), KERNELS["naive_uncoalesced"]
+        small = np.ones((3, 3), np.float32)
+        kernel(small, small)  # compiled
+        free = cuda.mem_get_info()[0]
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            kernel(ones, ones)
+            print("ran to its end")
+        except KeyboardInterrupt:
+            print("interrupted", cuda.mem_get_info()[0] >= free, kernel(small, small)[0, 0])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=KERNELS["naive"].file.parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.splitlines()[-1] == "interrupted True 3.0", done.stderr

@@ -98,7 +98,8 @@ static bool report(const char *what, size_t wrong, size_t first, double got, dou
         printf("PASS: %s\n", what);
         return true;
     }
-    printf("FAIL: %s: %zu of %zu elements; first at row %zu, column %zu: got %.9g, expected %.9g\n",
+    printf("FAIL: %s: not so for %zu of %zu elements; the first at row %zu, column %zu: "
+           "got %.9g, expected %.9g\n",
            what, wrong, ELEMENTS, first / N, first % N, got, expected);
     return false;
 }
@@ -151,8 +152,8 @@ static bool verify_random(const char *name, const Matrix &C, const std::vector<d
         if (wrong++ == 0) first = i;
     }
     char what[100];
-    snprintf(what, sizeof what, "random inputs: %s within %.1e of the product in double", name,
-             bound);
+    snprintf(what, sizeof what, "random inputs: %s within %.1e |A||B| of the product in double",
+             name, bound);
     return report(what, wrong, first, C[first], expected[first]);
 }
 
