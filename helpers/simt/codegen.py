@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from . import instructions, ptx, runtime
 from .access import Memory, parameter_offsets, provenance
 from .access import parse as parse_access
+from .calls import external_call
 from .emitter import Emitter, Lanes, bits, llvm_type, vector
 from .errors import InvalidPtx
 from .flow import Branch, Graph, destinations
@@ -26,7 +27,7 @@ from .shapes import LANES, Geometry, Shapes, is_widening, width
 
 _NOTHING = {"membar", "fence", "prefetch", "prefetchu", "nanosleep", "pmevent", "discard",
             "applypriority"}
-_BARRIER, _TRAP, _OVERFLOW = 3, 4, 5
+_BARRIER, _TRAP, _OVERFLOW, _ASSERT = 3, 4, 5, 6
 
 
 @dataclass
@@ -56,6 +57,10 @@ class Layout:
         if key not in self.bounds:
             self.bounds.append(key)
         return self.bounds.index(key)
+
+    @property
+    def host_calls(self) -> bool:
+        return any(isinstance(i, ptx.Instruction) and i.opcode == "call" for i in self.kernel.body)
 
     def __post_init__(self):
         self.origins = provenance(self.kernel)
@@ -415,7 +420,7 @@ class _Kernel(Emitter):
             self._barrier(scope, i, live)
             return
         number = self._ids[id(i)]
-        if i.opcode in ("ld", "st", "atom", "red", "trap"):
+        if i.opcode in ("ld", "st", "atom", "red", "trap", "call"):
             self._guarded(i, lambda: self._memory(block, i, number))
             return
         for name, value in self._values(i):
@@ -470,6 +475,9 @@ class _Kernel(Emitter):
         if i.opcode == "trap":
             self._fault(_TRAP, number, self.mask)
             self.label(self.fresh("never")[1:])
+            return
+        if i.opcode == "call":
+            self._host_call(i, number)
             return
         if i.opcode == "st":
             self.memory.store(i, number)
@@ -604,6 +612,19 @@ class _Kernel(Emitter):
     def _fault(self, kind: int, number: int, mask: str) -> None:
         self.lines += runtime.record_fault(kind, number, mask, self.fresh("f")[1:]).rstrip().split("\n")
         self.line("br label %fault")
+
+    def _host_call(self, i: ptx.Instruction, number: int) -> None:
+        name, _, _ = external_call(i)
+        if name not in ("vprintf", "__assertfail"):
+            raise self.unsupported(f"call of {name}")
+        p = self.op(f"getelementptr i8, ptr %launch, i64 {runtime.offset(Launch, 'host_call')}")
+        host = self.op(f"load ptr, ptr {p}")
+        bad = self.op(f"call i32 {host}(ptr %cx, i32 {number}, i32 {self.mask}, i32 %w)")
+        failed, fault, on = self.op(f"icmp ne i32 {bad}, 0"), self.fresh("failed")[1:], self.fresh("on")[1:]
+        self.line(f"br i1 {failed}, label %{fault}, label %{on}")
+        self.label(fault)
+        self._fault(_ASSERT, number, self.mask)
+        self.label(on)
 
     # -- barriers --------------------------------------------------------------------------------
 

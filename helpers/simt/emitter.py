@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from . import ptx
 from .errors import Unsupported
-from .shapes import LANES, ZERO, Shape, Shapes, signed, width
+from .shapes import LANES, ZERO, Shapes, signed, width
 
 _LLVM = {"pred": "i1", "f32": "float", "f64": "double", "f16": "half", "b128": "i128"}
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import ctypes
 import os
 import queue
+import sys
 import threading
-from ctypes import byref, c_int64
+from ctypes import byref, c_int32, c_int64, c_void_p
 from pathlib import PurePath
 
 from . import jit, ptx
+from .calls import expand, external_call
 from .codegen import Layout, generate, layout_of
-from .errors import Fault, Interrupted
+from .errors import Fault, Interrupted, Unsupported
 from .flow import Graph
+from .hostcalls import Output, format_printf, text_at
 from .memory import Memory
 from .runtime import FAULT_KINDS, SLACK, Context, Launch
 from .shapes import LANES, Geometry
 
 Dim = tuple[int, int, int]
+HOST_CALL = ctypes.CFUNCTYPE(c_int32, c_void_p, c_int32, ctypes.c_uint32, c_int32)
 
 
 class Module:
@@ -60,7 +64,13 @@ class Function:
 
     def __init__(self, module: ptx.Module, kernel: ptx.Kernel, owner: Module):
         self.name = kernel.name
-        self._module, self._kernel, self._owner = module, kernel, owner
+        self._module, self._owner = module, owner
+        self._problem: Unsupported | None = None
+        try:
+            kernel = expand(module, kernel)
+        except Unsupported as problem:  # other kernels of the module may be fine
+            self._problem = problem
+        self._kernel = kernel
         self._graph: Graph | None = None
         self._compiled: dict[Dim, _Compiled] = {}
         self._lock = threading.Lock()
@@ -74,6 +84,8 @@ class Function:
 
     def compiled(self, block: Dim) -> _Compiled:
         with self._lock:
+            if self._problem:
+                raise self._problem
             if self._graph is None:
                 self._graph = Graph(self._kernel)
             if block not in self._compiled:
@@ -125,6 +137,11 @@ class _Run:
             shared_bytes=self.shared_bytes, parameters=ctypes.addressof(self._keep[0]),
             bounds=self._array(bounds), symbols=self._array(symbols),
             allocations=self._array(table), allocation_count=len(table) // 2)
+        self.output = Output()
+        self.assertions: dict[int, str] = {}  # by worker
+        if layout.host_calls:
+            self._keep.append(HOST_CALL(self._host_call))
+            self.launch.host_call = ctypes.cast(self._keep[-1], c_void_p)
         self.workers = max(1, min(len(os.sched_getaffinity(0)), blocks))
         self.contexts = [self._context(k) for k in range(self.workers)]
 
@@ -168,11 +185,38 @@ class _Run:
             for _ in range(self.workers):
                 done.get(timeout=5)
             raise
+        finally:
+            sys.stdout.write(self.output.text())
         faults = [c for c in self.contexts if c.fault_kind]
         if faults:
             raise self._fault(min(faults, key=lambda c: c.block))
         if self.launch.stop:
             raise Interrupted(f"kernel {self.code.kernel.name} was stopped")
+
+    def _host_call(self, context: int, number: int, mask: int, warp: int) -> int:
+        """printf or a failed assert of the lanes in `mask`; nonzero ends the launch."""
+        layout, c = self.code.layout, Context.from_address(context)
+        name, results, arguments = external_call(layout.sources[number])
+        for lane in (k for k in range(LANES) if mask >> k & 1):
+            start = c.local + (warp * LANES + lane) * layout.local_stride
+            values = [c_int64.from_address(start + layout.local_offsets[a]).value for a in arguments]
+            if name == "vprintf":
+                room = max(0, start + layout.local_stride - values[1]) if values[1] >= start else 0
+                template = text_at(self.memory, values[0])
+                text, count = format_printf(self.memory, template, values[1], room)
+                self.output.write(c.block, text)
+                for r in results:
+                    c_int32.from_address(start + layout.local_offsets[r]).value = count
+            else:
+                message, file, line, function = values[:4]
+                self.assertions[c.worker] = (
+                    f"assertion `{text_at(self.memory, message)}` failed in "
+                    f"{text_at(self.memory, function)} ({text_at(self.memory, file)}:{line & 0xFFFFFFFF})")
+                return 1
+        return 0
+
+    def _assert(self, i: ptx.Instruction, c: Context) -> str:
+        return self.assertions[c.worker]
 
     def _fault(self, c: Context) -> Fault:
         kind = FAULT_KINDS[c.fault_kind]

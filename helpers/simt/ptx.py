@@ -7,9 +7,10 @@ is the business of `instructions`.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .errors import InvalidPtx
 
@@ -96,17 +97,21 @@ class Variable:
 
 @dataclass
 class Kernel:
+    """An .entry, or a device function (.func), which has results as well."""
+
     name: str
     parameters: list[Variable]
+    results: list[Variable] = field(default_factory=list)
     body: list = field(default_factory=list)  # Instruction | Label
     registers: dict[str, str] = field(default_factory=dict)  # name -> PTX type, e.g. "f32"
-    variables: list[Variable] = field(default_factory=list)  # .shared and .local
+    variables: list[Variable] = field(default_factory=list)  # .shared, .local, .param of calls
     max_threads: int | None = None
 
 
 @dataclass
 class Module:
     kernels: dict[str, Kernel]
+    functions: dict[str, Kernel]
     variables: list[Variable]
     target: str
 
@@ -115,14 +120,17 @@ SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf1
          "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8,
          "f64": 8, "b128": 16, "pred": 1}
 
+# What names mean in a body: the innermost { } that declares one counts.
+Scopes = list[dict[str, Register | Symbol]]
+
 _NAME = r"[A-Za-z_$%][\w$]*"
 _COMMENTS = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\])*")', re.S)
 _LINE_DIRECTIVE = re.compile(r"^[ \t]*(\.(?:version|target|address_size|file|loc)\b[^\n;]*)$", re.M)
 _SECTION = re.compile(r"\.section\s+\S+\s*\{.*?\}", re.S)
 _LABEL = re.compile(rf"\s*({_NAME})\s*:(?!:)")
 _VARIABLE = re.compile(
-    rf"(?:\.(?P<link>visible|extern|weak|common)\s+)?\.(?P<space>global|const|shared|local|param|reg)"
-    rf"\s+(?P<rest>.*)", re.S)
+    r"(?:\.(?P<link>visible|extern|weak|common)\s+)?\.(?P<space>global|const|shared|local|param|reg)"
+    r"\s+(?P<rest>.*)", re.S)
 _TYPED_NAME = re.compile(
     rf"(?:\.align\s+(?P<align>\d+)\s+)?(?:\.v(?P<vector>[24])\s+)?\.(?P<type>\w+)\s+"
     rf"(?:\.ptr\b(?:\s*\.\w+(?:\s+\d+)?)*\s*)?"
@@ -144,7 +152,7 @@ class _Parser:
         self.text = _LINE_DIRECTIVE.sub(r"\1;", text)
         self.at = 0
         self.files: dict[int, str] = {}
-        self.result = Module({}, [], "")
+        self.result = Module({}, {}, [], "")
 
     def module(self) -> Module:
         while True:
@@ -165,7 +173,7 @@ class _Parser:
 
     def _name_files(self) -> None:
         """nvcc writes its .file directives last: only now do file numbers have names."""
-        for kernel in self.result.kernels.values():
+        for kernel in [*self.result.kernels.values(), *self.result.functions.values()]:
             for item in kernel.body:
                 if isinstance(item, Instruction):
                     item.file = self.files.get(item.file, "")
@@ -217,33 +225,24 @@ class _Parser:
     # -- functions -------------------------------------------------------------------------------
 
     def _function(self, head: str, stop: str) -> None:
-        if ".entry" not in head.split():
-            if stop == "{":
-                self._skip_body()
-            return
-        match = re.search(rf"\.entry\s+({_NAME})\s*(?:\((.*?)\))?(.*)", head, re.S)
+        match = re.search(
+            rf"\.(entry|func)\s*(?:\((?P<results>[^)]*)\))?\s*(?P<name>{_NAME})\s*"
+            r"(?:\((?P<parameters>[^)]*)\))?(?P<tail>.*)", head, re.S)
         if match is None:
-            raise InvalidPtx(f"cannot read the kernel header '{head.strip()[:60]}'")
-        name, parameters, tail = match.groups()
-        kernel = Kernel(name, [v for p in _split(parameters or "") for v in _variables(p, None)])
-        limit = re.search(r"\.maxntid\s+([\d,\s]+)", tail)
+            raise InvalidPtx(f"cannot read the function header '{head.strip()[:60]}'")
+        parameters, results = ([v for p in _split(match.group(g) or "") for v in _variables(p, None)]
+                               for g in ("parameters", "results"))
+        kernel = Kernel(match.group("name"), parameters, results)
+        limit = re.search(r"\.maxntid\s+([\d,\s]+)", match.group("tail"))
         if limit:
-            kernel.max_threads = 1
-            for n in limit.group(1).split(","):
-                kernel.max_threads *= int(n)
+            kernel.max_threads = math.prod(int(n) for n in limit.group(1).split(","))
         if stop == "{":
             self._body(kernel)
-            self.result.kernels[name] = kernel
-
-    def _skip_body(self) -> None:
-        depth = 1
-        while depth:
-            if self._until("{}") is None:
-                raise InvalidPtx("a function has no end")
-            depth += 1 if self.text[self.at - 1] == "{" else -1
+            is_kernel = match.group(1) == "entry"
+            (self.result.kernels if is_kernel else self.result.functions)[kernel.name] = kernel
 
     def _body(self, kernel: Kernel) -> None:
-        scopes: list[dict[str, str]] = [{}]
+        scopes: Scopes = [{}]
         file, line = 0, 0
         while scopes:
             label = _LABEL.match(self.text, self.at)
@@ -268,12 +267,17 @@ class _Parser:
                 file, line = _place(words, file, line)
             elif words[:1] == [".reg"]:
                 self._registers(kernel, statement, scopes)
+            elif words[:1] == [".param"]:  # an argument of a call, named anew in each
+                (variable,) = _variables(statement, None)
+                unique = f"{variable.name}#{len(kernel.variables)}"
+                scopes[-1][variable.name] = Symbol(unique)
+                kernel.variables.append(replace(variable, name=unique))
             elif statement.startswith("."):
                 self._local_directive(kernel, statement)
             elif statement:
                 kernel.body.append(_instruction(statement, scopes, file, line))
 
-    def _registers(self, kernel: Kernel, statement: str, scopes: list[dict[str, str]]) -> None:
+    def _registers(self, kernel: Kernel, statement: str, scopes: Scopes) -> None:
         match = re.match(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*)", statement, re.S)
         if match is None or match.group(1):
             raise InvalidPtx(f"cannot read '{statement[:60]}'")
@@ -284,13 +288,13 @@ class _Parser:
             names = ([f"{many.group(1)}{i}" for i in range(int(many.group(2)))] if many else [item])
             for name in names:
                 unique = name if len(scopes) == 1 else f"{name}#{len(kernel.registers)}"
-                scopes[-1][name] = unique
+                scopes[-1][name] = Register(unique)
                 kernel.registers[unique] = kind
 
     def _local_directive(self, kernel: Kernel, statement: str) -> None:
         if statement.startswith((".shared", ".local")):
             kernel.variables += _variables(statement, None)
-        elif not statement.startswith((".pragma", ".file")):
+        elif not statement.startswith((".pragma", ".file", ".callprototype", ".calltargets")):
             raise InvalidPtx(f"kernel {kernel.name}: the directive '{statement[:60]}' is not supported")
 
 
@@ -345,14 +349,16 @@ def _initial_bytes(text: str, kind: str, size: int) -> tuple[bytes, tuple]:
 # -- instructions --------------------------------------------------------------------------------
 
 
-def _instruction(text: str, scopes: list[dict[str, str]], file: int, line: int) -> Instruction:
+def _instruction(text: str, scopes: Scopes, file: int, line: int) -> Instruction:
     match = re.match(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z]\w*)((?:\.[\w:]+)*)\s*(.*)$", text, re.S)
     if match is None:
         raise InvalidPtx(f"cannot read the instruction '{text[:60]}'")
     negated, guard, opcode, modifiers, rest = match.groups()
     operands = [_operand(o, scopes) for o in _split(rest)]
+    if guard and not isinstance(_lookup(guard, scopes), Register):
+        raise InvalidPtx(f"the predicate {guard} is not declared")
     return Instruction(opcode, tuple(modifiers.split(".")[1:]), operands,
-                       _lookup(guard, scopes) if guard else None, negated == "!", file, line,
+                       _lookup(guard, scopes).name if guard else None, negated == "!", file, line,
                        " ".join(text.split()))
 
 
@@ -368,7 +374,7 @@ def _split(text: str) -> list[str]:
     return parts + [last] if last else parts
 
 
-def _lookup(name: str, scopes: list[dict[str, str]]) -> str | None:
+def _lookup(name: str, scopes: Scopes) -> Register | Symbol | None:
     for scope in reversed(scopes):
         if name in scope:
             return scope[name]
@@ -390,7 +396,7 @@ def _literal(text: str) -> Immediate | None:
     return None
 
 
-def _operand(text: str, scopes: list[dict[str, str]]):
+def _operand(text: str, scopes: Scopes):
     if text.startswith("["):
         return _address(text[1:-1].strip(), scopes)
     if text.startswith(("{", "(")):
@@ -404,18 +410,19 @@ def _operand(text: str, scopes: list[dict[str, str]]):
         return ("not", _operand(text[1:].strip(), scopes))
     if "|" in text:
         return tuple(_operand(t.strip(), scopes) for t in text.split("|"))
-    register = _lookup(text, scopes)
-    if register is not None:
-        return Register(register)
+    declared = _lookup(text, scopes)
+    if declared is not None:
+        return declared
     if text.startswith("%"):
         return Special(text)
     name, sign, offset = re.match(r"([^+-]+)\s*([+-]?)\s*(.*)$", text, re.S).groups()
     if not re.fullmatch(_NAME, name.strip()):
         raise InvalidPtx(f"cannot read the operand '{text[:60]}'")
-    return Symbol(name.strip(), int(sign + offset, 0) if offset else 0)
+    symbol = _lookup(name.strip(), scopes) or Symbol(name.strip())
+    return Symbol(symbol.name, int(sign + offset, 0) if offset else 0)
 
 
-def _address(text: str, scopes: list[dict[str, str]]) -> Address:
+def _address(text: str, scopes: Scopes) -> Address:
     match = re.match(r"([^+]+?)\s*(?:\+\s*(-?\s*\w+))?$", text)
     if match is None:
         raise InvalidPtx(f"cannot read the address '[{text[:60]}]'")

@@ -18,7 +18,8 @@ READY = 1 << 30
 # data: in slices it is still in the caches when the next warp wants it.
 SLICE = 128
 
-FAULT_KINDS = {1: "out of bounds", 2: "misaligned", 3: "barrier", 4: "trap", 5: "index overflow"}
+FAULT_KINDS = {1: "out of bounds", 2: "misaligned", 3: "barrier", 4: "trap", 5: "index overflow",
+               6: "assert"}
 
 # Bits of the address spaces a check accepts.
 GLOBAL, SHARED, LOCAL = 1, 2, 4
@@ -39,6 +40,7 @@ class Launch(ctypes.Structure):
         ("symbols", c_void_p),  # addresses of module-level variables
         ("allocations", c_void_p),  # (start, end) of all live ones, sorted
         ("allocation_count", c_int64),
+        ("host_call", c_void_p),  # (context, instruction, mask, warp) -> nonzero to end in a fault
     ]
 
 

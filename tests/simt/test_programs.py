@@ -6,13 +6,42 @@ import numpy as np
 import pytest
 from engine import Device, ptx_of
 
+from helpers import simt
+
 SOURCE = r"""
+#include <cassert>
+#include <cstdio>
 struct Point { float x; int n; double w; };
 __constant__ float table[5] = {1.5f, -2.0f, 3.0f, 0.25f, 8.0f};
 __device__ int counter = 40;
 __device__ float field[64];
 
+struct Parts { float a; int b[3]; signed char c; };
+__device__ __noinline__ float grow(float x, int n) {
+    for (int i = 0; i < n; ++i) { x = x * 1.5f + 1; if (x > 100) return -x; }
+    return x;
+}
+__device__ __noinline__ Parts change(Parts p, int k) {
+    p.a += k; p.b[k % 3] = (int)grow(p.a, k); p.c -= k;
+    return p;
+}
+
 extern "C" {
+
+__global__ void calls(float *x, int n) {
+    int t = threadIdx.x;
+    Parts p = {x[t], {1, 2, 3}, (signed char)-t};
+    p = change(p, t % 7);
+    x[t] = grow(p.a, n) + p.b[t % 3] + p.c;
+}
+
+__global__ void prints(int n) {
+    if (threadIdx.x < n)
+        printf("%d/%d: %5.2f %s|%-4d|%x %lld %c %%\n", blockIdx.x, threadIdx.x,
+               1.5f * threadIdx.x, "text", -7, 255u, 1ll << 40, 'q');
+}
+
+__global__ void asserts(int n) { assert(threadIdx.x < n && "too many"); }
 
 __global__ void reduce(const float *x, float *out, int n) {
     __shared__ float s[256];
@@ -311,3 +340,48 @@ def test_scoped_registers_and_predicates_of_inline_assembly(device, rng):
     device.launch("asm_scope", 1, 32, x, out)
     z = x * 3 + 1
     np.testing.assert_array_equal(out, np.where(x > 50, z + 7, z - 2).astype(np.uint32))
+
+
+def test_functions_that_are_not_inlined(device):
+    x = np.arange(32, dtype=np.float32)
+    before = x.copy()
+
+    def grow(v, n):
+        for _ in range(n):
+            v = np.float32(np.float64(v) * 1.5 + 1)
+            if v > 100:
+                return -v
+        return v
+
+    device.launch("calls", 1, 32, x, np.int32(4))
+    for t in range(32):
+        k, b = t % 7, [1, 2, 3]
+        a = np.float32(before[t] + k)
+        b[k % 3] = int(grow(a, k))
+        assert x[t] == grow(a, 4) + b[t % 3] + (-t - k)
+
+
+def test_printf_comes_in_the_order_of_the_blocks(device, capsys):
+    device.launch("prints", 3, 32, np.int32(2))
+    assert capsys.readouterr().out == "".join(
+        f"{b}/{t}: {1.5 * t:5.2f} text|-7  |ff 1099511627776 q %\n" for b in range(3) for t in range(2))
+
+
+def test_a_failed_assertion_is_a_fault_with_its_text(device):
+    with pytest.raises(simt.Fault) as caught:
+        device.launch("asserts", 1, 64, np.int32(50))
+    assert caught.value.kind == "assert" and caught.value.thread == (50, 0, 0)
+    assert 'threadIdx.x < n && "too many"' in str(caught.value)
+    device.launch("asserts", 1, 50, np.int32(50))
+
+
+def test_recursion_is_named_as_not_supported():
+    source = """__device__ __noinline__ int f(int n) { return n < 2 ? 1 : f(n - 1) * n + f(n - 2); }
+    extern "C" __global__ void g(int *x) { x[0] = f(x[1]); }
+    extern "C" __global__ void h(int *x) { x[0] = 5; }"""
+    device = Device(ptx_of(source))
+    x = np.zeros(2, np.int32)
+    with pytest.raises(simt.Unsupported, match="recursive"):
+        device.launch("g", 1, 1, x)
+    device.launch("h", 1, 1, x)
+    assert x[0] == 5
