@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from helpers import simt
 from helpers.check import check_product
-from helpers.sandbox import CompileFailed, run_in_engine
+from helpers.sandbox import CompileFailed, DoesNotFit, run_in_engine
 
 # M, N, K for a reader's kernel: the first has edges everywhere, the second many blocks.
 SIZES = (35, 19, 7), (100, 257, 129)
+PATIENCE = 10.0  # seconds that a reader's kernel may run in the engine; it needs milliseconds
 
 
 def answer(prediction: Any, truth: Any) -> None:
@@ -52,6 +54,8 @@ def check_kernel(
             _check_on_device(SIZES[-1], *case)
     except CompileFailed as error:
         print(f"FAIL: it does not compile.\n{error}")
+    except (DoesNotFit, simt.SimtError) as error:
+        print(f"FAIL: {error}")
 
 
 def _matrices(size: tuple[int, int, int], b_transposed: bool) -> tuple[np.ndarray, ...]:
@@ -74,7 +78,7 @@ def _check_in_engine(size, source, entry, block, b_transposed, options) -> bool:
     sizes = {"M": np.int32(M), "N": np.int32(N), "K": np.int32(K)}
     outcome = run_in_engine(
         source, entry, {"A": A, "B": given, "C": C} | sizes,
-        grid=_grid(size, block), block=block, options=options,
+        grid=_grid(size, block), block=block, options=options, seconds=PATIENCE,
     )
     if outcome.fault:
         print(f"FAIL, in the engine: {outcome}")

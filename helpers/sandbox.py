@@ -32,6 +32,10 @@ class CompileFailed(Exception):
     """The source does not compile; the text is the compiler's."""
 
 
+class DoesNotFit(TypeError):
+    """The kernel asked for is not in the source, or takes other arguments."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a run ended. `print` it; `fault` is None if the kernel came to its end."""
@@ -51,7 +55,7 @@ def run_in_engine(
     grid: Sequence[int],
     block: Sequence[int],
     options: Sequence[str] = (),
-    seconds: float = 20,
+    seconds: float = 10,
 ) -> Outcome:
     """Compile `source` and run its kernel `entry` in the engine.
 
@@ -59,14 +63,14 @@ def run_in_engine(
     copied in and, fault or not, copied back; and NumPy scalars of the parameter's size. A run
     longer than `seconds` is stopped and counts as a fault.
 
-    Raises CompileFailed with the compiler's words; TypeError for an argument that does not fit;
-    simt.Unsupported for an instruction the engine does not know.
+    Raises CompileFailed with the compiler's words; DoesNotFit for an unknown kernel or arguments it
+    does not take; simt.Unsupported for an instruction the engine does not know.
     """
     arrays = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
     memory = simt.Memory(2**28 + sum(array.nbytes for array in arrays.values()))
     module = simt.Module(_ptx(source, tuple(options)), memory)
     if entry not in module.functions:
-        raise TypeError(f"the source has no kernel {entry}: it has {', '.join(module.functions)}")
+        raise DoesNotFit(f"there is no kernel {entry}, only {', '.join(module.functions)}")
     function = module.functions[entry]
     addresses = {name: _copy_in(memory, name, array) for name, array in arrays.items()}
     fault = None
@@ -104,7 +108,7 @@ def _three(extent: Sequence[int]) -> tuple[int, int, int]:
 
 def _copy_in(memory: Any, name: str, array: np.ndarray) -> int:
     if not array.flags.c_contiguous:
-        raise TypeError(f"argument {name} is not C-contiguous: write np.ascontiguousarray({name})")
+        raise DoesNotFit(f"argument {name} is not C-contiguous: write np.ascontiguousarray({name})")
     address = memory.allocate(array.nbytes)
     ctypes.memmove(address, array.ctypes.data, array.nbytes)
     return address
@@ -113,15 +117,15 @@ def _copy_in(memory: Any, name: str, array: np.ndarray) -> int:
 def _pack(function: Any, arguments: Mapping[str, Any], addresses: Mapping[str, int]) -> bytes:
     """The parameters as the kernel reads them, each at its offset."""
     if len(arguments) != len(function.parameters):
-        raise TypeError(f"kernel {function.name} takes {len(function.parameters)} arguments, "
-                        f"{len(arguments)} are given: {', '.join(arguments)}")
+        raise DoesNotFit(f"kernel {function.name} takes {len(function.parameters)} arguments, "
+                         f"{len(arguments)} are given: {', '.join(arguments)}")
     packed = bytearray(function.parameter_bytes)
     slots = zip(arguments.items(), function.parameters, strict=True)
     for (name, value), (_, offset, nbytes) in slots:
         value = np.uint64(addresses[name]) if name in addresses else value
         if not isinstance(value, np.generic) or value.nbytes != nbytes:
-            raise TypeError(f"argument {name} is a {type(value).__name__}, the kernel takes "
-                            f"{nbytes} bytes there: for an int write np.int32({name})")
+            raise DoesNotFit(f"argument {name} is a {type(value).__name__}, the kernel takes "
+                             f"{nbytes} bytes there: for an int write np.int32({name})")
         packed[offset : offset + nbytes] = value.tobytes()
     return bytes(packed)
 

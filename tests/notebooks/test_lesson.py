@@ -55,12 +55,20 @@ def test_the_solution_passes_in_the_engine_and_on_the_device(lesson, capsys):
     ("col * K", "row * K", "FAIL"),
     ("k < K", "k < K - 1", "FAIL"),
     ("sum;", "sum", "FAIL: it does not compile.\nkernel.cu(1"),
+    ("matmul_nt", "mine", "FAIL: there is no kernel matmul_nt, only mine"),
+    ("int M, int N, int K", "int M, int N, int K, int L", "FAIL: kernel matmul_nt takes 7 argum"),
 ])
 def test_wrong_versions_of_exercise_1_are_found_in_the_engine(old, new, finding, capsys):
     source = solution("01-naive.ipynb")
     assert old in source
     found = check(source.replace(old, new), capsys)
     assert finding in found and "on the device" not in found
+
+
+def test_an_endless_loop_is_stopped(capsys, monkeypatch):
+    monkeypatch.setattr("helpers.lesson.PATIENCE", 1)
+    found = check(solution("01-naive.ipynb").replace("++k)", "k += 0)"), capsys)
+    assert "FAIL, in the engine: kernel matmul_nt was stopped after 1 s" in found
 
 
 def test_a_kernel_that_only_fails_at_larger_sizes_does_not_reach_the_device(capsys):
