@@ -20,7 +20,8 @@ FOREIGN = (
 
 
 def test_links_and_the_picture_lead_somewhere():
-    targets = re.findall(r"\]\(([^)]+)\)", README)
+    targets = re.findall(r"\]\(([^)]+)\)", README) + re.findall(r'src="([^"]+)"', README)
+    assert ".github/tiled.png" in targets
     assert len(targets) >= 5
     for target in targets:
         assert target.startswith("https://") or (ROOT / target).exists(), target
