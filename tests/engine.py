@@ -20,8 +20,20 @@ def ptx_of(source: str, *options: str) -> str:
         path = Path(folder, "kernel.cu")
         path.write_text(source)
         out = Path(folder, "kernel.ptx")
-        done = subprocess.run([require_toolkit().nvcc, "--ptx", "-lineinfo", "-arch=sm_80", *options,
-                               path, "-o", out], capture_output=True, text=True)
+        done = subprocess.run(
+            [
+                require_toolkit().nvcc,
+                "--ptx",
+                "-lineinfo",
+                "-arch=sm_80",
+                *options,
+                path,
+                "-o",
+                out,
+            ],
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, done.stderr
         return out.read_text()
 

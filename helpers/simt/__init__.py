@@ -13,5 +13,14 @@ from .errors import Fault, Interrupted, InvalidPtx, OutOfMemory, SimtError, Unsu
 from .memory import Memory
 from .module import Function, Module
 
-__all__ = ["Fault", "Function", "Interrupted", "InvalidPtx", "Memory", "Module", "OutOfMemory",
-           "SimtError", "Unsupported"]
+__all__ = [
+    "Fault",
+    "Function",
+    "Interrupted",
+    "InvalidPtx",
+    "Memory",
+    "Module",
+    "OutOfMemory",
+    "SimtError",
+    "Unsupported",
+]

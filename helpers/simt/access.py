@@ -18,8 +18,26 @@ from .flow import destinations
 from .shapes import LANES, ZERO
 
 SPACES = ("global", "shared", "local", "const", "param")
-_IGNORED = {"nc", "volatile", "relaxed", "acquire", "release", "weak", "cta", "gpu", "sys", "cluster",
-            "ca", "cg", "cs", "cv", "lu", "wb", "wt", "mmio"}
+_IGNORED = {
+    "nc",
+    "volatile",
+    "relaxed",
+    "acquire",
+    "release",
+    "weak",
+    "cta",
+    "gpu",
+    "sys",
+    "cluster",
+    "ca",
+    "cg",
+    "cs",
+    "cv",
+    "lu",
+    "wb",
+    "wt",
+    "mmio",
+}
 NEAR = 4096  # bytes: scalars this near an active lane's can be read (memory.GUARD, runtime.SLACK)
 
 
@@ -75,8 +93,9 @@ def provenance(kernel: ptx.Kernel) -> dict[str, object]:
             if isinstance(operand, ptx.Address) and isinstance(operand.base, ptx.Symbol):
                 key = operand.base.name
                 if i.opcode == "ld" and key in offsets:
-                    found.setdefault(names[0], ("parameter", offsets[key] + operand.offset
-                                                + operand.base.offset))
+                    found.setdefault(
+                        names[0], ("parameter", offsets[key] + operand.offset + operand.base.offset)
+                    )
             elif isinstance(operand, ptx.Symbol):
                 found.setdefault(names[0], ("symbol", operand.name))
             elif isinstance(operand, ptx.Register) and operand.name in found and i.opcode != "ld":
@@ -100,7 +119,7 @@ class Checks:
     def __init__(self, e: Emitter, layout):
         self.e, self.layout = e, layout
 
-    # -- where an address is expected ---------------------------------------------------------------
+    # -- where an address is expected ----------------------------------------
 
     def bounds(self, access: Access, span: int, size: int) -> tuple[str, str]:
         """(start, n): offsets from start, rotated right by log2(size), must be below n.
@@ -113,7 +132,7 @@ class Checks:
         if access.space == "shared":
             start, nbytes = "0", "%shared_bytes"
         elif access.space == "local":
-            start, nbytes = "%local", str(self.layout.local_stride)
+            start, nbytes = "%local_start", str(self.layout.local_stride)
         else:
             slot = self.layout.bounds_slot(access.address.base)
             pair = e.at_entry(f"getelementptr i64, ptr %bounds, i64 {2 * slot}")
@@ -161,13 +180,21 @@ class Checks:
             good = e.op(f"or i32 {good}, {e.op(f'xor i32 {e.mask}, -1')}")
         return e.op(f"icmp eq i32 {good}, -1")
 
-    def emit(self, access: Access, address: Lanes, low: int, high: int, size: int,
-             members: list[tuple[int, int]]) -> None:
-        """Checks accesses of `size` bytes at address + offset for (offset, instruction id) pairs."""
+    def emit(
+        self,
+        access: Access,
+        address: Lanes,
+        low: int,
+        high: int,
+        size: int,
+        members: list[tuple[int, int]],
+    ) -> None:
+        """Checks accesses of `size` bytes at address + offset: (offset, instruction id) pairs."""
         e = self.e
         if access.space == "local" and address.pattern is not None:
-            steps = tuple(p - lane * self.layout.local_stride
-                          for lane, p in enumerate(address.pattern))
+            steps = tuple(
+                p - lane * self.layout.local_stride for lane, p in enumerate(address.pattern)
+            )
             quick = None
             if set(steps) == {0}:
                 quick = self.quick(access, Lanes("i64", address.ssa), low, high, size)
@@ -190,10 +217,15 @@ class Checks:
         for offset, number in members:
             addresses = e.op(f"add {v} {spread}, splat (i64 {offset})") if offset else spread
             e.line(f"store {v} {addresses}, ptr %scratch")
-            spaces = {"shared": runtime.SHARED, "local": runtime.LOCAL,
-                      "generic": runtime.GENERIC}.get(access.space, runtime.GLOBAL)
-            bad = e.op(f"call i1 @check_lanes(ptr %cx, ptr %scratch, i32 {e.mask}, i32 %w, "
-                       f"i32 {size}, i32 {number}, i32 {spaces}, i64 {self.layout.local_stride})")
+            spaces = {
+                "shared": runtime.SHARED,
+                "local": runtime.LOCAL,
+                "generic": runtime.GENERIC,
+            }.get(access.space, runtime.GLOBAL)
+            bad = e.op(
+                f"call i1 @check_lanes(ptr %cx, ptr %scratch, i32 {e.mask}, i32 %w, "
+                f"i32 {size}, i32 {number}, i32 {spaces}, i64 {self.layout.local_stride})"
+            )
             good = e.fresh("good")[1:]
             e.line(f"br i1 {bad}, label %fault, label %{good}")
             e.label(good)
@@ -239,10 +271,11 @@ class Memory:
         if self.checked.pop(number, False):
             return
         offset = access.address.offset
-        self.checks.emit(access, address, offset, offset + access.size, access.size,
-                         [(offset, number)])
+        self.checks.emit(
+            access, address, offset, offset + access.size, access.size, [(offset, number)]
+        )
 
-    # -- host pointers --------------------------------------------------------------------------------
+    # -- host pointers ----------------------------------------
 
     def _pointer(self, access: Access, ssa: str, offset: int) -> str:
         """A host pointer for a scalar address plus offset."""
@@ -262,7 +295,7 @@ class Memory:
             return e.op(f"getelementptr i8, ptr %shared, {v} {a}")
         return e.op(f"inttoptr {v} {a} to {vector('ptr')}")
 
-    # -- loads -------------------------------------------------------------------------------------------
+    # -- loads ----------------------------------------
 
     def load(self, i: ptx.Instruction, number: int) -> list[Lanes]:
         """The values an ld gives its destinations, as i8...i64, float or double."""
@@ -275,10 +308,17 @@ class Memory:
         ty, offset = llvm_type(access.kind), access.address.offset
         volatile = "volatile " if {"volatile", "relaxed", "acquire"} & set(i.modifiers) else ""
         if address.uniform:
-            return [Lanes(ty, e.op(f"load {volatile}{ty}, ptr "
-                                   f"{self._pointer(access, address.ssa, offset + k * access.element)}"
-                                   f", align {access.element}"))
-                    for k in range(access.count)]
+            return [
+                Lanes(
+                    ty,
+                    e.op(
+                        f"load {volatile}{ty}, ptr "
+                        f"{self._pointer(access, address.ssa, offset + k * access.element)}"
+                        f", align {access.element}"
+                    ),
+                )
+                for k in range(access.count)
+            ]
         return self._load_lanes(access, address, ty)
 
     def _load_parameter(self, access: Access) -> list[Lanes]:
@@ -301,28 +341,45 @@ class Memory:
             if window <= 4 * LANES:
                 p = self._pointer(access, address.ssa, offset + low * size)
                 whole = e.op(f"load {vector(ty, window)}, ptr {p}, align {size}")
-                return [self._pick(ty, whole, window, [q - low + k for q in places])
-                        for k in range(access.count)]
+                return [
+                    self._pick(ty, whole, window, [q - low + k for q in places])
+                    for k in range(access.count)
+                ]
             if len(set(places)) <= 4 and (max(places) - min(places)) * size <= NEAR:
-                return [self._load_few(access, address, ty, offset + k * size, places)
-                        for k in range(access.count)]
+                return [
+                    self._load_few(access, address, ty, offset + k * size, places)
+                    for k in range(access.count)
+                ]
         out = []
         v = vector(ty)
         name = f"@llvm.masked.gather.v{LANES}{_mangle(ty)}.v{LANES}p0"
         e.declarations.add(f"declare {v} {name}({vector('ptr')}, i32, {vector('i1')}, {v})")
         for k in range(access.count):
             pointers = self._pointers(access, address, offset + k * size)
-            out.append(Lanes(ty, e.op(f"call {v} {name}({vector('ptr')} {pointers}, i32 {size}, "
-                                      f"{vector('i1')} {e.lane_mask(e.mask)}, {v} zeroinitializer)"),
-                             None))
+            out.append(
+                Lanes(
+                    ty,
+                    e.op(
+                        f"call {v} {name}({vector('ptr')} {pointers}, i32 {size}, "
+                        f"{vector('i1')} {e.lane_mask(e.mask)}, {v} zeroinitializer)"
+                    ),
+                    None,
+                )
+            )
         return out
 
     def _pick(self, ty: str, whole: str, window: int, places: list[int]) -> Lanes:
         if window == LANES and places == list(range(LANES)):
             return Lanes(ty, whole, None)
         index = self.e.pattern_constant("i32", places)
-        return Lanes(ty, self.e.op(f"shufflevector {vector(ty, window)} {whole}, {vector(ty, window)} "
-                                   f"poison, {vector('i32')} {index}"), None)
+        return Lanes(
+            ty,
+            self.e.op(
+                f"shufflevector {vector(ty, window)} {whole}, {vector(ty, window)} "
+                f"poison, {vector('i32')} {index}"
+            ),
+            None,
+        )
 
     def _load_few(self, access: Access, address: Lanes, ty: str, offset: int, places) -> Lanes:
         """Four or fewer different addresses: scalar loads, spread over the lanes."""
@@ -335,7 +392,7 @@ class Memory:
             four = e.op(f"insertelement {vector(ty, 4)} {four}, {ty} {one}, i32 {k}")
         return self._pick(ty, four, 4, [distinct.index(q) for q in places])
 
-    # -- stores -----------------------------------------------------------------------------------------
+    # -- stores ----------------------------------------
 
     def store(self, i: ptx.Instruction, number: int) -> None:
         e = self.e
@@ -349,11 +406,13 @@ class Memory:
         values = [e.lanes(p, access.kind) for p in parts]
         volatile = "volatile " if {"volatile", "relaxed", "release"} & set(i.modifiers) else ""
         for k, value in enumerate(values):
-            self._store_lanes(access, address, value, access.address.offset + k * access.element,
-                              volatile)
+            self._store_lanes(
+                access, address, value, access.address.offset + k * access.element, volatile
+            )
 
-    def _store_lanes(self, access: Access, address: Lanes, value: Lanes, offset: int,
-                     volatile: str) -> None:
+    def _store_lanes(
+        self, access: Access, address: Lanes, value: Lanes, offset: int, volatile: str
+    ) -> None:
         e, size, ty = self.e, access.element, value.ty
         if address.uniform:
             ssa = value.ssa
@@ -362,8 +421,10 @@ class Memory:
                 zeros = e.op(f"call i32 @llvm.ctlz.i32(i32 {e.mask}, i1 true)")
                 last = e.op(f"sub i32 31, {zeros}")
                 ssa = e.op(f"extractelement {vector(ty)} {e.spread(value)}, i32 {last}")
-            e.line(f"store {volatile}{ty} {ssa}, ptr {self._pointer(access, address.ssa, offset)}, "
-                   f"align {size}")
+            e.line(
+                f"store {volatile}{ty} {ssa}, ptr {self._pointer(access, address.ssa, offset)}, "
+                f"align {size}"
+            )
             return
         v, spread = vector(ty), e.spread(value)
         if address.pattern == tuple(size * lane for lane in range(LANES)):
@@ -373,15 +434,20 @@ class Memory:
             else:
                 name = f"@llvm.masked.store.v{LANES}{_mangle(ty)}.p0"
                 e.declarations.add(f"declare void {name}({v}, ptr, i32, {vector('i1')})")
-                e.line(f"call void {name}({v} {spread}, ptr {p}, i32 {size}, "
-                       f"{vector('i1')} {e.lane_mask(e.mask)})")
+                e.line(
+                    f"call void {name}({v} {spread}, ptr {p}, i32 {size}, "
+                    f"{vector('i1')} {e.lane_mask(e.mask)})"
+                )
             return
+        pointers = self._pointers(access, address, offset)
         name = f"@llvm.masked.scatter.v{LANES}{_mangle(ty)}.v{LANES}p0"
         e.declarations.add(f"declare void {name}({v}, {vector('ptr')}, i32, {vector('i1')})")
-        e.line(f"call void {name}({v} {spread}, {vector('ptr')} {self._pointers(access, address, offset)}"
-               f", i32 {size}, {vector('i1')} {e.lane_mask(e.mask)})")
+        e.line(
+            f"call void {name}({v} {spread}, {vector('ptr')} {pointers}"
+            f", i32 {size}, {vector('i1')} {e.lane_mask(e.mask)})"
+        )
 
-    # -- atomics ----------------------------------------------------------------------------------------
+    # -- atomics ----------------------------------------
 
     def atomic(self, i: ptx.Instruction, number: int) -> Lanes:
         """atom and red: lane after lane, from the lowest; the old values."""
@@ -402,18 +468,26 @@ class Memory:
             operands.append(f"splat ({ty} {'0.0' if ty in ('float', 'double') else 0})")
         name = self._atomic_function(operation, access.kind, ty)
         v = vector(ty)
-        return Lanes(ty, e.op(f"call {v} {name}({vector('ptr')} {pointers}, {v} {operands[0]}, "
-                              f"{v} {operands[1]}, i32 {e.mask})"), None)
+        return Lanes(
+            ty,
+            e.op(
+                f"call {v} {name}({vector('ptr')} {pointers}, {v} {operands[0]}, "
+                f"{v} {operands[1]}, i32 {e.mask})"
+            ),
+            None,
+        )
 
     def _atomic_function(self, operation: str, kind: str, ty: str) -> str:
-        """A function (pointers, a, b, mask) -> old values, made once for each operation and type."""
+        """A function (pointers, a, b, mask) -> old values; one for each operation and type."""
         name = f"@atomic.{operation}.{kind}"
         if any(c.startswith(f"define internal {vector(ty)} {name}(") for c in self.e.constants):
             return name
         v = vector(ty)
         if operation == "cas":
-            work = (f"  %pair = cmpxchg ptr %p, {ty} %x, {ty} %y seq_cst seq_cst\n"
-                    f"  %old = extractvalue {{{ty}, i1}} %pair, 0\n")
+            work = (
+                f"  %pair = cmpxchg ptr %p, {ty} %x, {ty} %y seq_cst seq_cst\n"
+                f"  %old = extractvalue {{{ty}, i1}} %pair, 0\n"
+            )
         elif operation == "dec":  # 0 or above the limit: the limit
             work = f"  %old = atomicrmw udec_wrap ptr %p, {ty} %x seq_cst\n"
         else:
@@ -423,7 +497,8 @@ class Memory:
                 if verb is None:
                     raise self.e.unsupported()
             work = f"  %old = atomicrmw {verb} ptr %p, {ty} %x seq_cst\n"
-        self.e.constants.append(f"""define internal {v} {name}({vector('ptr')} %ps, {v} %xs, {v} %ys, i32 %mask) noinline {{
+        arguments = f"{vector('ptr')} %ps, {v} %xs, {v} %ys, i32 %mask"
+        self.e.constants.append(f"""define internal {v} {name}({arguments}) noinline {{
 entry:
   br label %next
 next:
@@ -435,7 +510,7 @@ lane:
   %l = call i32 @llvm.cttz.i32(i32 %left, i1 true)
   %less = sub i32 %left, 1
   %left1 = and i32 %left, %less
-  %p = extractelement {vector('ptr')} %ps, i32 %l
+  %p = extractelement {vector("ptr")} %ps, i32 %l
   %x = extractelement {v} %xs, i32 %l
   %y = extractelement {v} %ys, i32 %l
 {work}  %olds1 = insertelement {v} %olds, {ty} %old, i32 %l
@@ -446,11 +521,19 @@ finish:
         return name
 
 
-_ATOMIC = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "cas": "cas",
-           "min": "{}min", "max": "{}max", "inc": "uinc_wrap", "dec": "udec_wrap"}
+_ATOMIC = {
+    "add": "add",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "exch": "xchg",
+    "cas": "cas",
+    "min": "{}min",
+    "max": "{}max",
+    "inc": "uinc_wrap",
+    "dec": "udec_wrap",
+}
 
 
 def _mangle(ty: str) -> str:
     return {"float": "f32", "double": "f64"}.get(ty, ty)
-
-

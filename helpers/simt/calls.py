@@ -29,8 +29,12 @@ def expand(module: ptx.Module, kernel: ptx.Kernel) -> ptx.Kernel:
 class _Expansion:
     def __init__(self, module: ptx.Module, kernel: ptx.Kernel):
         self.module, self.kernel = module, kernel
-        self.result = replace(kernel, body=[], registers=dict(kernel.registers),
-                              variables=[v for v in kernel.variables if v.space != "param"])
+        self.result = replace(
+            kernel,
+            body=[],
+            registers=dict(kernel.registers),
+            variables=[v for v in kernel.variables if v.space != "param"],
+        )
         self.copies = 0
         self.places: dict[str, dict[tuple[int, int], str]] = {}  # .param variable -> registers
         arguments = [v for v in kernel.variables if v.space == "param"]
@@ -48,13 +52,17 @@ class _Expansion:
             if isinstance(item, ptx.Label):
                 self.result.body.append(ptx.Label(rename(item.name)))
                 continue
-            i = replace(item, operands=[_renamed(o, rename) for o in item.operands],
-                        guard=rename(item.guard) if item.guard else None)
+            i = replace(
+                item,
+                operands=[_renamed(o, rename) for o in item.operands],
+                guard=rename(item.guard) if item.guard else None,
+            )
             if i.opcode == "call":
                 self._call(i, callers)
             elif i.opcode in ("ret", "exit") and after is not None and i.opcode == "ret":
-                self.result.body.append(replace(i, opcode="bra", modifiers=(),
-                                                operands=[ptx.Symbol(after)]))
+                self.result.body.append(
+                    replace(i, opcode="bra", modifiers=(), operands=[ptx.Symbol(after)])
+                )
             elif i.opcode in ("ld", "st") and "param" in i.modifiers:
                 self._parameter(i)
             else:
@@ -83,8 +91,13 @@ class _Expansion:
             raise self._unsupported(i, f"call of {callee.name}: the kernel grows too large")
         self.copies += 1
         suffix = f"@{self.copies}"
-        passed = dict(zip((v.name for v in (*function.parameters, *function.results)),
-                          (s.name for s in (*arguments, *results)), strict=True))
+        passed = dict(
+            zip(
+                (v.name for v in (*function.parameters, *function.results)),
+                (s.name for s in (*arguments, *results)),
+                strict=True,
+            )
+        )
         local = {item.name for item in function.body if isinstance(item, ptx.Label)}
         local |= set(function.registers) | {v.name for v in function.variables}
 
@@ -94,12 +107,20 @@ class _Expansion:
         for name, kind in function.registers.items():
             self.result.registers[rename(name)] = kind
         own = [v for v in function.variables if v.space == "param"]
-        self.result.variables += [replace(v, name=rename(v.name)) for v in function.variables
-                                  if v.space != "param"]
+        self.result.variables += [
+            replace(v, name=rename(v.name)) for v in function.variables if v.space != "param"
+        ]
         after = f"after{suffix}"
         if i.guard:
-            self.result.body.append(replace(i, opcode="bra", modifiers=(), operands=[ptx.Symbol(after)],
-                                            guard_negated=not i.guard_negated))
+            self.result.body.append(
+                replace(
+                    i,
+                    opcode="bra",
+                    modifiers=(),
+                    operands=[ptx.Symbol(after)],
+                    guard_negated=not i.guard_negated,
+                )
+            )
         self._copy(function, rename, own, (*callers, callee.name), after)
         self.result.body.append(ptx.Label(after))
 
@@ -118,11 +139,19 @@ class _Expansion:
         other = i.operands[1 - place]
         parts = other.elements if isinstance(other, ptx.Vector) else (other,)
         for k, part in enumerate(parts):
-            register = self._register(i, name, address.base.offset + address.offset + k * size, size)
-            pair = [part, ptx.Register(register)] if i.opcode == "ld" else [ptx.Register(register), part]
+            register = self._register(
+                i, name, address.base.offset + address.offset + k * size, size
+            )
+            pair = (
+                [part, ptx.Register(register)]
+                if i.opcode == "ld"
+                else [ptx.Register(register), part]
+            )
             move = replace(i, opcode="mov", modifiers=(f"b{8 * size}",), operands=pair)
             if size == 1:  # no move of bytes: convert, which extends as the load would
-                kinds = ("u16", "u8") if i.opcode == "st" else ("s16" if kind == "s8" else "u16", kind)
+                kinds = (
+                    ("u16", "u8") if i.opcode == "st" else ("s16" if kind == "s8" else "u16", kind)
+                )
                 kinds = tuple(k.replace("b", "u") for k in kinds)
                 move = replace(move, opcode="cvt", modifiers=kinds)
             self.result.body.append(move)

@@ -25,8 +25,16 @@ from .runtime import Context, Launch
 from .scopes import Component, Scope
 from .shapes import LANES, Geometry, Shapes, is_widening, width
 
-_NOTHING = {"membar", "fence", "prefetch", "prefetchu", "nanosleep", "pmevent", "discard",
-            "applypriority"}
+_NOTHING = {
+    "membar",
+    "fence",
+    "prefetch",
+    "prefetchu",
+    "nanosleep",
+    "pmevent",
+    "discard",
+    "applypriority",
+}
 _BARRIER, _TRAP, _OVERFLOW, _ASSERT = 3, 4, 5, 6
 
 
@@ -52,8 +60,11 @@ class Layout:
 
     def bounds_slot(self, base) -> int:
         """The slot of the allocation an address is expected in; 0 if nothing is known."""
-        key = self.origins.get(base.name) if isinstance(base, ptx.Register) else (
-            ("symbol", base.name) if isinstance(base, ptx.Symbol) else None)
+        key = (
+            self.origins.get(base.name)
+            if isinstance(base, ptx.Register)
+            else (("symbol", base.name) if isinstance(base, ptx.Symbol) else None)
+        )
         if key not in self.bounds:
             self.bounds.append(key)
         return self.bounds.index(key)
@@ -70,15 +81,20 @@ def layout_of(module: ptx.Module, kernel: ptx.Kernel) -> Layout:
     """Places the shared and local variables a kernel uses, each at its alignment."""
     used = {s.name for i in kernel.body if isinstance(i, ptx.Instruction) for s in _symbols(i)}
     declared = [*module.variables, *kernel.variables]
-    shared = [v for v in declared if v.space == "shared" and (v.name in used or v in kernel.variables)]
+    shared = [
+        v for v in declared if v.space == "shared" and (v.name in used or v in kernel.variables)
+    ]
     shared.sort(key=lambda v: v.external)  # what is sized at launch comes last
     offsets, total = _place([v for v in shared if not v.external])
     start = -(-total // 16) * 16
     offsets |= {v.name: start for v in shared if v.external}
     local, stride = _place([v for v in declared if v.space == "local"])
-    symbols = [v.name for v in module.variables if v.space in ("global", "const") and v.name in used]
-    return Layout(kernel, offsets, total, local, -(-stride // 16) * 16, symbols,
-                  parameter_offsets(kernel))
+    symbols = [
+        v.name for v in module.variables if v.space in ("global", "const") and v.name in used
+    ]
+    return Layout(
+        kernel, offsets, total, local, -(-stride // 16) * 16, symbols, parameter_offsets(kernel)
+    )
 
 
 def _place(variables: list[ptx.Variable]) -> tuple[dict[str, int], int]:
@@ -129,7 +145,7 @@ class _Kernel(Emitter):
                 self._ids[id(i)] = len(layout.sources)
                 layout.sources.append(i)
 
-    # -- masks -----------------------------------------------------------------------------------
+    # -- masks ----------------------------------------
 
     def _mask_never_changes(self) -> bool:
         """Whether outside all components every lane is always active."""
@@ -155,13 +171,14 @@ class _Kernel(Emitter):
         """The masks of all scopes but the outermost, and of the lanes waiting to enter each."""
         parts = [p for c in self.structure.components for p in c.parts]
         waits = {p.entry for p in parts} | {c.join for c in self.structure.components}
-        return ([self._mask_slot(p) for p in parts]
-                + [self._pending(b) for b in sorted(waits - {None})])
+        return [self._mask_slot(p) for p in parts] + [
+            self._pending(b) for b in sorted(waits - {None})
+        ]
 
     def _pending(self, block: int) -> str:
         return f"%pending{block}"
 
-    # -- the function ----------------------------------------------------------------------------
+    # -- the function ----------------------------------------
 
     def module(self) -> str:
         """All of the IR: body, checker and scheduler."""
@@ -176,42 +193,59 @@ class _Kernel(Emitter):
         self.layout.frame_bytes = -(-self.frame_bytes // 64) * 64
         body, self.lines = self.lines, []
         text = [self._entry(at_top), *body, *self._ends()]
-        self.declarations |= {"declare i32 @llvm.cttz.i32(i32, i1)",
-                              "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"}
-        return "\n".join([
-            *self.constants, *sorted(self.declarations),
-            "define internal i32 @warp(ptr %cx, i32 %w, i32 %resume) {", *text, "}",
-            runtime.CHECKER, runtime.scheduler(self.geometry.warps),
-            '!0 = !{!"branch_weights", i32 2000, i32 1}', "!1 = !{}",
-            '!2 = !{!"branch_weights", i32 1, i32 2000}'])
+        self.declarations |= {
+            "declare i32 @llvm.cttz.i32(i32, i1)",
+            "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+        }
+        return "\n".join(
+            [
+                *self.constants,
+                *sorted(self.declarations),
+                "define internal i32 @warp(ptr %cx, i32 %w, i32 %resume) {",
+                *text,
+                "}",
+                runtime.CHECKER,
+                runtime.scheduler(self.geometry.warps),
+                '!0 = !{!"branch_weights", i32 2000, i32 1}',
+                "!1 = !{}",
+                '!2 = !{!"branch_weights", i32 1, i32 2000}',
+            ]
+        )
 
     def _entry(self, at_top: list[str]) -> str:
         masks = self._mask_slots()
-        lines = ["entry:", "  %scratch = alloca <32 x i64>, align 256", "  %mask = alloca i32",
-                 "  %alive = alloca i32", "  %slice = alloca i32",
-                 f"  store i32 {runtime.SLICE}, ptr %slice"]
+        lines = [
+            "entry:",
+            "  %scratch = alloca <32 x i64>, align 256",
+            "  %mask = alloca i32",
+            "  %alive = alloca i32",
+            "  %slice = alloca i32",
+            f"  store i32 {runtime.SLICE}, ptr %slice",
+        ]
         lines += [f"  {m} = alloca i32" for m in masks]
         lines += ["  " + s for s in self.slots]
-        load = runtime.load_field
-        lines += [load(f"%{n}", t, "%cx", Context, n).rstrip() for n, t in (
-            ("launch", "ptr"), ("shared", "ptr"), ("frames", "ptr"), ("block_x", "i32"),
-            ("block_y", "i32"), ("block_z", "i32"))]
-        lines += [load("%local0", "i64", "%cx", Context, "local").rstrip()]
-        lines += [load(f"%{n}", t, "%launch", Launch, n).rstrip() for n, t in (
-            ("parameters", "ptr"), ("bounds", "ptr"), ("symbols", "ptr"), ("shared_bytes", "i64"),
-            ("grid_x", "i32"), ("grid_y", "i32"), ("grid_z", "i32"))]
-        lines += [f"  {runtime.field_pointer('%stop', '%launch', Launch, 'stop')}",
-                  "  %shared_address = ptrtoint ptr %shared to i64",
-                  "  %w64 = zext i32 %w to i64",
-                  f"  %local_of_warp = mul i64 %w64, {LANES * self.layout.local_stride}",
-                  "  %local = add i64 %local0, %local_of_warp",
-                  f"  %frame_offset = mul i64 %w64, {self.layout.frame_bytes}",
-                  "  %frame = getelementptr i8, ptr %frames, i64 %frame_offset"]
+        fields = {"launch": "ptr", "shared": "ptr", "frames": "ptr", "local": "i64"}
+        fields |= {f"block_{axis}": "i32" for axis in "xyz"}
+        lines.append(runtime.load_fields("%cx", Context, fields).rstrip())
+        fields = {"parameters": "ptr", "bounds": "ptr", "symbols": "ptr", "shared_bytes": "i64"}
+        fields |= {f"grid_{axis}": "i32" for axis in "xyz"}
+        lines.append(runtime.load_fields("%launch", Launch, fields).rstrip())
+        lines += [
+            f"  {runtime.field_pointer('%stop', '%launch', Launch, 'stop')}",
+            "  %shared_address = ptrtoint ptr %shared to i64",
+            "  %w64 = zext i32 %w to i64",
+            f"  %local_of_warp = mul i64 %w64, {LANES * self.layout.local_stride}",
+            "  %local_start = add i64 %local, %local_of_warp",
+            f"  %frame_offset = mul i64 %w64, {self.layout.frame_bytes}",
+            "  %frame = getelementptr i8, ptr %frames, i64 %frame_offset",
+        ]
         first = "-1"
         if not self.geometry.whole_warps:
             rest = (1 << self.geometry.threads % LANES) - 1
-            lines += [f"  %is_last = icmp eq i32 %w, {self.geometry.warps - 1}",
-                      f"  %first_mask = select i1 %is_last, i32 {rest}, i32 -1"]
+            lines += [
+                f"  %is_last = icmp eq i32 %w, {self.geometry.warps - 1}",
+                f"  %first_mask = select i1 %is_last, i32 {rest}, i32 -1",
+            ]
             first = "%first_mask"
         lines += [f"  store i32 {first}, ptr %mask", f"  store i32 {first}, ptr %alive"]
         lines += [f"  store i32 0, ptr {m}" for m in masks]
@@ -221,10 +255,16 @@ class _Kernel(Emitter):
         return "\n".join(lines)
 
     def _ends(self) -> list[str]:
-        return ["exit:", f"  ret i32 {runtime.DONE}", "fault:", f"  ret i32 {runtime.FAULT}",
-                "stopped:", f"  ret i32 {runtime.STOPPED}"]
+        return [
+            "exit:",
+            f"  ret i32 {runtime.DONE}",
+            "fault:",
+            f"  ret i32 {runtime.FAULT}",
+            "stopped:",
+            f"  ret i32 {runtime.STOPPED}",
+        ]
 
-    # -- control flow ----------------------------------------------------------------------------
+    # -- control flow ----------------------------------------
 
     def _block(self, index: int) -> None:
         block, scope = self.graph.blocks[index], self.structure.owner[index]
@@ -277,7 +317,11 @@ class _Kernel(Emitter):
         launch has been stopped."""
         left = self.op(f"sub i32 {self.op('load i32, ptr %slice')}, 1")
         self.line(f"store i32 {left}, ptr %slice")
-        up, turn, on = self.op(f"icmp eq i32 {left}, 0"), self.fresh("turn")[1:], self.fresh("on")[1:]
+        up, turn, on = (
+            self.op(f"icmp eq i32 {left}, 0"),
+            self.fresh("turn")[1:],
+            self.fresh("on")[1:],
+        )
         self.line(f"br i1 {up}, label %{turn}, label %{on}, !prof !2")
         self.label(turn)
         stop = self.op("load volatile i32, ptr %stop")
@@ -357,12 +401,14 @@ class _Kernel(Emitter):
         for target, mask in outside:
             self._leave(target, mask)
         if len(inside) == 2:
-            component = next(c for c in (scope.component_of(taken), scope.component_of(otherwise)) if c)
+            component = next(
+                c for c in (scope.component_of(taken), scope.component_of(otherwise)) if c
+            )
             for target, mask in inside:
                 self._await(target, mask)
             self.line(f"br label %c{component.number}")
         elif len(inside) == 1:
-            (target, mask), = inside
+            ((target, mask),) = inside
             self.line(f"store i32 {mask}, ptr {self._mask_slot(scope)}")
             some, stay = self.op(f"icmp ne i32 {mask}, 0"), self.fresh("stay")[1:]
             self.line(f"br i1 {some}, label %{stay}, label %{self._exhausted(scope)}")
@@ -376,7 +422,9 @@ class _Kernel(Emitter):
         self.label(f"c{n}")
         if component.cyclic:
             live = component.scope.preserve
-            for b in [p.entry for p in component.parts] + [component.join] * (component.join is not None):
+            for b in [p.entry for p in component.parts] + [component.join] * (
+                component.join is not None
+            ):
                 live |= self.graph.blocks[b].live_in
             self._take_turn(live)
         self.line(f"br label %{self._part_label(component, 0)}")
@@ -384,7 +432,9 @@ class _Kernel(Emitter):
             self.label(f"c{n}_{k}")
             mask = self.op(f"load i32, ptr {self._pending(part.entry)}")
             some = self.op(f"icmp ne i32 {mask}, 0")
-            self.line(f"br i1 {some}, label %c{n}_{k}_enter, label %{self._part_label(component, k + 1)}")
+            self.line(
+                f"br i1 {some}, label %c{n}_{k}_enter, label %{self._part_label(component, k + 1)}"
+            )
             self.label(f"c{n}_{k}_enter")
             self.line(f"store i32 0, ptr {self._pending(part.entry)}")
             self.line(f"store i32 {mask}, ptr {self._mask_slot(part)}")
@@ -404,7 +454,7 @@ class _Kernel(Emitter):
         some = self.op(f"icmp ne i32 {mask}, 0")
         self.line(f"br i1 {some}, label %b{join}, label %{self._exhausted(scope)}")
 
-    # -- instructions ----------------------------------------------------------------------------
+    # -- instructions ----------------------------------------
 
     def _invariant(self, name: str, i: ptx.Instruction) -> None:
         if i.opcode == "ld":
@@ -457,13 +507,20 @@ class _Kernel(Emitter):
             work()
             return
         guard = self.read(i.guard)
-        chosen = (f"sext i1 {guard.ssa} to i32" if guard.pattern is not None
-                  else f"bitcast {vector('i1')} {guard.ssa} to i32")
+        chosen = (
+            f"sext i1 {guard.ssa} to i32"
+            if guard.pattern is not None
+            else f"bitcast {vector('i1')} {guard.ssa} to i32"
+        )
         chosen = self.op(chosen)
         if i.guard_negated:
             chosen = self.op(f"xor i32 {chosen}, -1")
         outer, self.mask = self.mask, self.op(f"and i32 {self.mask}, {chosen}")
-        some, do, done = self.op(f"icmp ne i32 {self.mask}, 0"), self.fresh("do")[1:], self.fresh("done")[1:]
+        some, do, done = (
+            self.op(f"icmp ne i32 {self.mask}, 0"),
+            self.fresh("do")[1:],
+            self.fresh("done")[1:],
+        )
         self.line(f"br i1 {some}, label %{do}, label %{done}")
         self.label(do)
         work()
@@ -506,8 +563,10 @@ class _Kernel(Emitter):
             return _WARP[i.opcode](self, i)
         if i.opcode == "mov" and isinstance(i.operands[0], ptx.Vector):
             parts = instructions.unpack(self, i)
-            return [(part.name, self._lanes(kind, value, shape))
-                    for part, (kind, value) in zip(i.operands[0].elements, parts, strict=True)]
+            return [
+                (part.name, self._lanes(kind, value, shape))
+                for part, (kind, value) in zip(i.operands[0].elements, parts, strict=True)
+            ]
         if i.opcode == "cvta":
             kind, value = self._convert_address(i)
         elif not self.wide and shape.affine and is_widening(i):
@@ -547,8 +606,9 @@ class _Kernel(Emitter):
         if "shared" not in i.modifiers:
             return kind, value
         base = self.splat("i64", "%shared_address") if self.wide else "%shared_address"
-        return kind, self.op(f"{'sub' if 'to' in i.modifiers else 'add'} {self.type_of('i64')} "
-                             f"{value}, {base}")
+        return kind, self.op(
+            f"{'sub' if 'to' in i.modifiers else 'add'} {self.type_of('i64')} {value}, {base}"
+        )
 
     def _widen(self, i: ptx.Instruction) -> tuple[str, str]:
         """cvt, mul.wide or mad.wide of affine operands: type and base of the result."""
@@ -605,12 +665,16 @@ class _Kernel(Emitter):
         for bound in {min(value.pattern), max(value.pattern)} - {0}:
             name = f"{sign}{'add' if bound > 0 else 'sub'}.with.overflow"
             self.declarations.add(f"declare {{i{n}, i1}} @llvm.{name}.i{n}(i{n}, i{n})")
-            pair = self.op(f"call {{i{n}, i1}} @llvm.{name}.i{n}(i{n} {value.ssa}, i{n} {abs(bound)})")
+            pair = self.op(
+                f"call {{i{n}, i1}} @llvm.{name}.i{n}(i{n} {value.ssa}, i{n} {abs(bound)})"
+            )
             flags.append(self.op(f"extractvalue {{i{n}, i1}} {pair}, 1"))
         return flags[0] if len(flags) == 1 else self.op(f"or i1 {flags[0]}, {flags[1]}")
 
     def _fault(self, kind: int, number: int, mask: str) -> None:
-        self.lines += runtime.record_fault(kind, number, mask, self.fresh("f")[1:]).rstrip().split("\n")
+        self.lines += (
+            runtime.record_fault(kind, number, mask, self.fresh("f")[1:]).rstrip().split("\n")
+        )
         self.line("br label %fault")
 
     def _host_call(self, i: ptx.Instruction, number: int) -> None:
@@ -620,20 +684,28 @@ class _Kernel(Emitter):
         p = self.op(f"getelementptr i8, ptr %launch, i64 {runtime.offset(Launch, 'host_call')}")
         host = self.op(f"load ptr, ptr {p}")
         bad = self.op(f"call i32 {host}(ptr %cx, i32 {number}, i32 {self.mask}, i32 %w)")
-        failed, fault, on = self.op(f"icmp ne i32 {bad}, 0"), self.fresh("failed")[1:], self.fresh("on")[1:]
+        failed, fault, on = (
+            self.op(f"icmp ne i32 {bad}, 0"),
+            self.fresh("failed")[1:],
+            self.fresh("on")[1:],
+        )
         self.line(f"br i1 {failed}, label %{fault}, label %{on}")
         self.label(fault)
         self._fault(_ASSERT, number, self.mask)
         self.label(on)
 
-    # -- barriers --------------------------------------------------------------------------------
+    # -- barriers ----------------------------------------
 
     def _barrier(self, scope: Scope, i: ptx.Instruction, live: int) -> None:
         """bar.sync 0 for all threads of the block."""
         modifiers = set(i.modifiers) - {"cta", "aligned"}
         operands = i.operands
-        if modifiers != {"sync"} or i.guard or len(operands) != 1 or not (
-                isinstance(operands[0], ptx.Immediate) and operands[0].value == 0):
+        if (
+            modifiers != {"sync"}
+            or i.guard
+            or len(operands) != 1
+            or not (isinstance(operands[0], ptx.Immediate) and operands[0].value == 0)
+        ):
             raise self.unsupported(i.text)
         if scope.parent is not None:
             alive = self.op("load i32, ptr %alive")
@@ -660,7 +732,9 @@ class _Kernel(Emitter):
         self.label(label)
         for slot, ty, place in saved:
             p = self.op(f"getelementptr i8, ptr %frame, i64 {place}")
-            self.line(f"store {ty} {self.op(f'load {ty}, ptr {p}, align {_alignment(ty)}')}, ptr {slot}")
+            self.line(
+                f"store {ty} {self.op(f'load {ty}, ptr {p}, align {_alignment(ty)}')}, ptr {slot}"
+            )
 
     def _saved(self, live: int) -> list[tuple[str, str, int]]:
         """(slot, type, place in the frame) of all that must survive a return."""
@@ -679,12 +753,18 @@ class _Kernel(Emitter):
                 self.frame_bytes += _bytes(ty)
         return [(slot, ty, self._frame_places[slot]) for slot, ty in slots]
 
-    # -- special registers and symbols -------------------------------------------------------------
+    # -- special registers and symbols ----------------------------------------
 
     def special(self, name: str) -> Lanes:
-        known = {"%ctaid.x": "%block_x", "%ctaid.y": "%block_y", "%ctaid.z": "%block_z",
-                 "%nctaid.x": "%grid_x", "%nctaid.y": "%grid_y", "%nctaid.z": "%grid_z",
-                 "%warpid": "%w"}
+        known = {
+            "%ctaid.x": "%block_x",
+            "%ctaid.y": "%block_y",
+            "%ctaid.z": "%block_z",
+            "%nctaid.x": "%grid_x",
+            "%nctaid.y": "%grid_y",
+            "%nctaid.z": "%grid_z",
+            "%warpid": "%w",
+        }
         if name in known:
             return Lanes("i32", known[name])
         if name.startswith("%ntid."):
@@ -707,8 +787,13 @@ class _Kernel(Emitter):
             total = self.op("trunc i64 %shared_bytes to i32")
             return Lanes("i32", self.op(f"sub i32 {total}, {self.layout.static_shared}"))
         if name.startswith("%lanemask_"):
-            lane = {"eq": lambda b: 1 << b, "lt": lambda b: (1 << b) - 1, "le": lambda b: (2 << b) - 1,
-                    "gt": lambda b: ~((2 << b) - 1), "ge": lambda b: ~((1 << b) - 1)}[name[10:]]
+            lane = {
+                "eq": lambda b: 1 << b,
+                "lt": lambda b: (1 << b) - 1,
+                "le": lambda b: (2 << b) - 1,
+                "gt": lambda b: ~((2 << b) - 1),
+                "ge": lambda b: ~((1 << b) - 1),
+            }[name[10:]]
             values = [lane(b) & 0xFFFFFFFF for b in range(LANES)]
             return Lanes("i32", self.pattern_constant("i32", values), None)
         raise self.unsupported(f"{self.instruction.name} of {name}")
@@ -735,7 +820,7 @@ class _Kernel(Emitter):
         if name in self.layout.shared_offsets:
             return Lanes("i64", str(self.layout.shared_offsets[name] + symbol.offset))
         if name in self.layout.local_offsets:
-            at = self.op(f"add i64 %local, {self.layout.local_offsets[name] + symbol.offset}")
+            at = self.op(f"add i64 %local_start, {self.layout.local_offsets[name] + symbol.offset}")
             return Lanes("i64", at, tuple(lane * self.layout.local_stride for lane in range(LANES)))
         if name in self.layout.symbols:
             p = self.op(f"getelementptr i64, ptr %symbols, i64 {self.layout.symbols.index(name)}")
@@ -754,7 +839,7 @@ def _alignment(ty: str) -> int:
     return min(64, _bytes(ty))
 
 
-# -- instructions across lanes (9.7.8.6, 9.7.13) -------------------------------------------------------
+# -- instructions across lanes (9.7.8.6, 9.7.13) ----------------------------------------
 
 
 def _shuffle(e: _Kernel, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
@@ -791,8 +876,10 @@ def _shuffle(e: _Kernel, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     places = e.op(f"getelementptr i32, ptr %scratch, {v} {source}")
     name = "@llvm.masked.gather.v32i32.v32p0"
     e.declarations.add(f"declare {v} {name}({vector('ptr')}, i32, {vector('i1')}, {v})")
-    result = e.op(f"call {v} {name}({vector('ptr')} {places}, i32 4, {vector('i1')} splat (i1 true), "
-                  f"{v} zeroinitializer)")
+    result = e.op(
+        f"call {v} {name}({vector('ptr')} {places}, i32 4, {vector('i1')} splat (i1 true), "
+        f"{v} zeroinitializer)"
+    )
     values = [Lanes("i32", result, None), Lanes("i1", inside, None)]
     return list(zip(names, values, strict=False))
 

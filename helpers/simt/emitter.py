@@ -63,10 +63,12 @@ class Emitter:
         self._entry_values: dict[str, str] = {}
         for name, kind in kernel.registers.items():
             ty = self.slot_type(name, kind)
-            self.slots += [f"{self.slot(name)} = alloca {ty}",
-                           f"store {ty} zeroinitializer, ptr {self.slot(name)}"]
+            self.slots += [
+                f"{self.slot(name)} = alloca {ty}",
+                f"store {ty} zeroinitializer, ptr {self.slot(name)}",
+            ]
 
-    # -- text ------------------------------------------------------------------------------------
+    # -- text ----------------------------------------
 
     def fresh(self, hint: str = "t") -> str:
         self._names += 1
@@ -96,7 +98,7 @@ class Emitter:
         i = self.instruction
         return Unsupported(what or i.name, self.kernel.name, i.file, i.line)
 
-    # -- registers -------------------------------------------------------------------------------
+    # -- registers ----------------------------------------
 
     def slot(self, name: str) -> str:
         return f'%"{name}"'
@@ -141,11 +143,13 @@ class Emitter:
             return
         if where is not None:
             old = self.op(f"load {vector(ty)}, ptr {self.slot(name)}")
-            ssa = self.op(f"select {vector('i1')} {self.lane_mask(where)}, {vector(ty)} {ssa}, "
-                          f"{vector(ty)} {old}")
+            ssa = self.op(
+                f"select {vector('i1')} {self.lane_mask(where)}, {vector(ty)} {ssa}, "
+                f"{vector(ty)} {old}"
+            )
         self.line(f"store {vector(ty)} {ssa}, ptr {self.slot(name)}")
 
-    # -- values ----------------------------------------------------------------------------------
+    # -- values ----------------------------------------
 
     def lane_mask(self, mask: str) -> str:
         """An i32 mask as <32 x i1>."""
@@ -157,8 +161,10 @@ class Emitter:
         if not ssa.startswith("%"):
             return f"splat ({ty} {ssa})"
         one = self.op(f"insertelement {vector(ty)} poison, {ty} {ssa}, i32 0")
-        return self.op(f"shufflevector {vector(ty)} {one}, {vector(ty)} poison, "
-                       f"{vector('i32')} zeroinitializer")
+        return self.op(
+            f"shufflevector {vector(ty)} {one}, {vector(ty)} poison, "
+            f"{vector('i32')} zeroinitializer"
+        )
 
     def pattern_constant(self, ty: str, pattern) -> str:
         return "<" + ", ".join(f"{ty} {p}" for p in pattern) + ">"
@@ -170,8 +176,9 @@ class Emitter:
         base = self.splat(value.ty, value.ssa)
         if value.uniform:
             return base
-        return self.op(f"add {vector(value.ty)} {base}, "
-                       f"{self.pattern_constant(value.ty, value.pattern)}")
+        return self.op(
+            f"add {vector(value.ty)} {base}, {self.pattern_constant(value.ty, value.pattern)}"
+        )
 
     def reinterpret(self, value: Lanes, ty: str, sign: bool = False) -> Lanes:
         """The same bits as another type; wider or narrower integers are extended or cut off."""
@@ -192,11 +199,15 @@ class Emitter:
             if how == "trunc":
                 pattern = tuple(signed(p, bits(ty)) for p in pattern)
             else:
-                value, shape, old = Lanes(value.ty, self.spread(value), None), vector(ty), vector(value.ty)
+                value, shape, old = (
+                    Lanes(value.ty, self.spread(value), None),
+                    vector(ty),
+                    vector(value.ty),
+                )
                 pattern = None
         return Lanes(ty, self.op(f"{how} {old} {value.ssa} to {shape}"), pattern)
 
-    # -- operands --------------------------------------------------------------------------------
+    # -- operands ----------------------------------------
 
     def immediate(self, value: ptx.Immediate, kind: str) -> str:
         """A literal as an LLVM constant of a PTX type."""
@@ -240,7 +251,7 @@ class Emitter:
     def symbol(self, symbol: ptx.Symbol) -> Lanes:
         raise NotImplementedError
 
-    # -- for lane-wise instructions ---------------------------------------------------------------
+    # -- for lane-wise instructions ----------------------------------------
 
     def get(self, operand, kind: str) -> str:
         value = self.lanes(operand, kind)
@@ -255,7 +266,9 @@ class Emitter:
         """A constant of scalar LLVM type `ty` in the current width."""
         return f"splat ({ty} {value})" if self.wide else str(value)
 
-    def intrinsic(self, name: str, result: str, arguments: list[tuple[str, str]], extra: str = "") -> str:
+    def intrinsic(
+        self, name: str, result: str, arguments: list[tuple[str, str]], extra: str = ""
+    ) -> str:
         """Calls llvm.<name> overloaded on `result`; arguments are (scalar type, value)."""
         out = vector(result) if self.wide else result
         kinds = [vector(t) if self.wide else t for t, _ in arguments]

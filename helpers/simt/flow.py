@@ -8,9 +8,29 @@ from . import ptx
 from .errors import InvalidPtx
 
 # Instructions whose first operand is not a destination.
-_NO_DESTINATION = {"st", "red", "bar", "barrier", "membar", "fence", "trap", "brkpt", "prefetch",
-                   "prefetchu", "nanosleep", "stu", "pmevent", "discard", "applypriority",
-                   "cp", "call", "bra", "brx", "ret", "exit"}
+_NO_DESTINATION = {
+    "st",
+    "red",
+    "bar",
+    "barrier",
+    "membar",
+    "fence",
+    "trap",
+    "brkpt",
+    "prefetch",
+    "prefetchu",
+    "nanosleep",
+    "stu",
+    "pmevent",
+    "discard",
+    "applypriority",
+    "cp",
+    "call",
+    "bra",
+    "brx",
+    "ret",
+    "exit",
+}
 
 
 @dataclass
@@ -152,7 +172,9 @@ def _split(kernel: ptx.Kernel) -> list[Block]:
             continue
         block = blocks[-1]
         open_block = item.guard is not None
-        block.end = Branch(None, item.guard, item.guard_negated, len(blocks) if open_block else None)
+        block.end = Branch(
+            None, item.guard, item.guard_negated, len(blocks) if open_block else None
+        )
         if item.opcode == "bra":
             pending.append((block, item.operands[0].name))
         if open_block:
@@ -171,6 +193,7 @@ def _reorder(blocks: list[Block]) -> list[Block]:
 
     A block that does nothing but end the kernel is dropped: branches to it become ends.
     """
+
     def final(target: int | None) -> int | None:
         seen = set()
         while target is not None and target not in seen:
@@ -207,9 +230,13 @@ def _reorder(blocks: list[Block]) -> list[Block]:
         block = blocks[old]
         end = block.end
         renumber = lambda t: None if t is None else new[t]  # noqa: E731
-        result.append(Block(i, block.instructions,
-                            Branch(renumber(end.target), end.guard, end.negated,
-                                   renumber(end.otherwise))))
+        result.append(
+            Block(
+                i,
+                block.instructions,
+                Branch(renumber(end.target), end.guard, end.negated, renumber(end.otherwise)),
+            )
+        )
     return result
 
 

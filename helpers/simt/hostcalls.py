@@ -16,7 +16,9 @@ from .memory import Memory
 
 LIMIT = 1 << 20
 
-_CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|j|z|t|L)?([diouxXcsfFeEgGaAp%])")
+_CONVERSION = re.compile(
+    r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|j|z|t|L)?([diouxXcsfFeEgGaAp%])"
+)
 
 
 def text_at(memory: Memory, address: int) -> str:
@@ -42,7 +44,7 @@ def format_printf(memory: Memory, template: str, arguments: int, limit: int) -> 
     def take(size: int, kind: str):
         nonlocal at
         at = -(-at // size) * size
-        piece = data[at:at + size].ljust(size, b"\0")
+        piece = data[at : at + size].ljust(size, b"\0")
         at += size
         return struct.unpack("<" + kind, piece)[0]
 
@@ -64,7 +66,11 @@ def format_printf(memory: Memory, template: str, arguments: int, limit: int) -> 
         elif kind == "c":
             value = chr(take(4, "i") & 255)
         else:
-            value = take(8, "q" if kind in "di" else "Q") if long else take(4, "i" if kind in "di" else "I")
+            value = (
+                take(8, "q" if kind in "di" else "Q")
+                if long
+                else take(4, "i" if kind in "di" else "I")
+            )
             kind = "d" if kind in "iu" else kind
         spec = "%" + flags + width + (f".{precision}" if precision is not None else "") + kind
         return spec % value

@@ -25,6 +25,7 @@ def operation(*opcodes: str):
         for opcode in opcodes:
             TABLE[opcode] = row
         return row
+
     return enter
 
 
@@ -45,7 +46,7 @@ def _integer_or_float(e: Emitter, i: ptx.Instruction) -> str:
     return kind
 
 
-# -- floating point (9.7.3) ------------------------------------------------------------------------
+# -- floating point (9.7.3) ----------------------------------------
 
 
 def _flush(e: Emitter, i: ptx.Instruction, value: str) -> str:
@@ -69,7 +70,7 @@ def _saturate(e: Emitter, i: ptx.Instruction, ty: str, value: str) -> str:
 
 
 def _float_operands(e: Emitter, i: ptx.Instruction, kind: str, count: int) -> list[str]:
-    return [_flush(e, i, e.get(o, kind)) for o in i.operands[1:1 + count]]
+    return [_flush(e, i, e.get(o, kind)) for o in i.operands[1 : 1 + count]]
 
 
 def _float_result(e: Emitter, i: ptx.Instruction, kind: str, value: str) -> tuple[str, str]:
@@ -134,15 +135,19 @@ def _directed_fma(e: Emitter, mode: str, a: str, b: str, c: str) -> str:
     p = e.op(f"fmul {d} {a}, {b}")
     s = e.op(f"fadd {d} {p}, {c}")
     part = e.op(f"fsub {d} {s}, {p}")
-    low = e.op(f"fadd {d} {e.op(f'fsub {d} {p}, ' + e.op(f'fsub {d} {s}, {part}'))}, "
-               f"{e.op(f'fsub {d} {c}, {part}')}")
+    low = e.op(
+        f"fadd {d} {e.op(f'fsub {d} {p}, ' + e.op(f'fsub {d} {s}, {part}'))}, "
+        f"{e.op(f'fsub {d} {c}, {part}')}"
+    )
     value = _round_directed(e, mode, s, low)
     if mode != "rm":
         return value
     # Down, an exact 0 is -0 unless both terms are +0.
     nil = e.op(f"fcmp oeq {d} {s}, {e.number('double', '0.0')}")
     word = e.type_of("i64")
-    signs = e.op(f"or {word} {e.op(f'bitcast {d} {p} to {word}')}, {e.op(f'bitcast {d} {c} to {word}')}")
+    signs = e.op(
+        f"or {word} {e.op(f'bitcast {d} {p} to {word}')}, {e.op(f'bitcast {d} {c} to {word}')}"
+    )
     both_plus = e.op(f"icmp eq {word} {signs}, {e.number('i64', 0)}")
     minus = e.op(f"and {i1} {nil}, {e.op(f'xor {i1} {both_plus}, ' + e.number('i1', 'true'))}")
     return e.op(f"select {i1} {minus}, {f} {e.number('float', '-0.0')}, {f} {value}")
@@ -154,8 +159,9 @@ def _fma(e, i):
     mode = DIRECTED & set(i.modifiers)
     if mode and kind == "f32":
         _only(e, i, "ftz", "sat", *DIRECTED)
-        return _float_result(e, i, kind, _directed_fma(
-            e, mode.pop(), *_float_operands(e, i, kind, 3)))
+        return _float_result(
+            e, i, kind, _directed_fma(e, mode.pop(), *_float_operands(e, i, kind, 3))
+        )
     _only(e, i, "rn", "ftz", "sat")
     ty = llvm_type(kind)
     value = e.intrinsic("fma", ty, [(ty, v) for v in _float_operands(e, i, kind, 3)])
@@ -174,9 +180,15 @@ def _float_unary(e, i):
     elif i.opcode == "sqrt":
         value = e.intrinsic("sqrt", ty, [(ty, a)])
     elif i.opcode == "rsqrt":
-        value = _in_double(e, kind, a, lambda x: e.op(
-            f"fdiv {e.type_of('double')} {e.number('double', '1.0')}, "
-            f"{e.intrinsic('sqrt', 'double', [('double', x)])}"))
+        value = _in_double(
+            e,
+            kind,
+            a,
+            lambda x: e.op(
+                f"fdiv {e.type_of('double')} {e.number('double', '1.0')}, "
+                f"{e.intrinsic('sqrt', 'double', [('double', x)])}"
+            ),
+        )
     else:
         name = {"ex2": "exp2", "lg2": "log2"}.get(i.opcode, i.opcode)
         value = _in_double(e, kind, a, lambda x: e.intrinsic(name, "double", [("double", x)]))
@@ -202,17 +214,25 @@ def _copysign(e, i):
 @operation("testp")
 def _testp(e, i):
     kind = i.modifiers[-1]
-    classes = {"finite": 0x1F8, "infinite": 0x204, "number": 0x3FC, "notanumber": 0x003,
-               "normal": 0x108, "subnormal": 0x090}
+    classes = {
+        "finite": 0x1F8,
+        "infinite": 0x204,
+        "number": 0x3FC,
+        "notanumber": 0x003,
+        "normal": 0x108,
+        "subnormal": 0x090,
+    }
     ty, t = llvm_type(kind), e.type_of(kind)
     test = classes[i.modifiers[0]]
     suffix = {"float": "f32", "double": "f64"}[ty]
     name = f"@llvm.is.fpclass.{'v32' if e.wide else ''}{suffix}"
     e.declarations.add(f"declare {e.type_of('i1')} {name}({t}, i32)")
-    return "pred", e.op(f"call {e.type_of('i1')} {name}({t} {e.get(i.operands[1], kind)}, i32 {test})")
+    return "pred", e.op(
+        f"call {e.type_of('i1')} {name}({t} {e.get(i.operands[1], kind)}, i32 {test})"
+    )
 
 
-# -- arithmetic on integers and floats (9.7.1, 9.7.3) ----------------------------------------------
+# -- arithmetic on integers and floats (9.7.1, 9.7.3) ----------------------------------------
 
 
 @operation("add", "sub")
@@ -271,8 +291,10 @@ def _mul24(e, i):
     t = e.type_of(kind)
     shift = e.number("i32", 8)
     how = "ashr" if kind == "s32" else "lshr"
-    cut = [e.op(f"{how} {t} {e.op(f'shl {t} {e.get(o, kind)}, {shift}')}, {shift}")
-           for o in i.operands[1:3]]
+    cut = [
+        e.op(f"{how} {t} {e.op(f'shl {t} {e.get(o, kind)}, {shift}')}, {shift}")
+        for o in i.operands[1:3]
+    ]
     value = e.op(f"mul {t} {cut[0]}, {cut[1]}")
     if i.opcode == "mad24":
         value = e.op(f"add {t} {value}, {e.get(i.operands[3], kind)}")
@@ -316,10 +338,15 @@ def _min(e, i):
         name = i.opcode + ("imum" if "NaN" in i.modifiers else "imumnum")
         value = e.intrinsic(name, ty, [(ty, a), (ty, b)])
         number = e.op(f"fcmp ord {e.type_of(kind)} {value}, {value}")
-        nan = "bitcast (i32 2147483647 to float)" if kind == "f32" else (
-            "bitcast (i64 9223372036854775807 to double)")  # the canonical NaN
-        return kind, e.op(f"select {e.type_of('i1')} {number}, {e.type_of(kind)} {value}, "
-                          f"{e.type_of(kind)} {e.number(ty, nan)}")
+        nan = (
+            "bitcast (i32 2147483647 to float)"
+            if kind == "f32"
+            else ("bitcast (i64 9223372036854775807 to double)")
+        )  # the canonical NaN
+        return kind, e.op(
+            f"select {e.type_of('i1')} {number}, {e.type_of(kind)} {value}, "
+            f"{e.type_of(kind)} {e.number(ty, nan)}"
+        )
     _only(e, i)
     name = ("s" if kind[0] == "s" else "u") + i.opcode
     return kind, e.intrinsic(name, ty, [(ty, e.get(o, kind)) for o in i.operands[1:3]])
@@ -352,13 +379,36 @@ def _sad(e, i):
     return kind, e.op(f"add {t} {c}, {size}")
 
 
-# -- comparison and selection (9.7.5, 9.7.6) -------------------------------------------------------
+# -- comparison and selection (9.7.5, 9.7.6) ----------------------------------------
 
-_INTEGER_COMPARE = {"eq": "eq", "ne": "ne", "lt": "{}lt", "le": "{}le", "gt": "{}gt", "ge": "{}ge",
-                    "lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
-_FLOAT_COMPARE = {"eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge",
-                  "equ": "ueq", "neu": "une", "ltu": "ult", "leu": "ule", "gtu": "ugt",
-                  "geu": "uge", "num": "ord", "nan": "uno"}
+_INTEGER_COMPARE = {
+    "eq": "eq",
+    "ne": "ne",
+    "lt": "{}lt",
+    "le": "{}le",
+    "gt": "{}gt",
+    "ge": "{}ge",
+    "lo": "ult",
+    "ls": "ule",
+    "hi": "ugt",
+    "hs": "uge",
+}
+_FLOAT_COMPARE = {
+    "eq": "oeq",
+    "ne": "one",
+    "lt": "olt",
+    "le": "ole",
+    "gt": "ogt",
+    "ge": "oge",
+    "equ": "ueq",
+    "neu": "une",
+    "ltu": "ult",
+    "leu": "ule",
+    "gtu": "ugt",
+    "geu": "uge",
+    "num": "ord",
+    "nan": "uno",
+}
 
 
 def compare(e: Emitter, i: ptx.Instruction, kind: str) -> str:
@@ -413,7 +463,7 @@ def _slct(e, i):
     return kind, e.op(f"select {e.type_of('i1')} {p}, {t} {a}, {t} {b}")
 
 
-# -- logic, shifts, bits (9.7.1, 9.7.8) ------------------------------------------------------------
+# -- logic, shifts, bits (9.7.1, 9.7.8) ----------------------------------------
 
 
 @operation("and", "or", "xor")
@@ -433,8 +483,9 @@ def _not(e, i):
 @operation("cnot")
 def _cnot(e, i):
     kind = i.modifiers[-1]
-    zero = e.op(f"icmp eq {e.type_of(kind)} {e.get(i.operands[1], kind)}, "
-                f"{e.number(llvm_type(kind), 0)}")
+    zero = e.op(
+        f"icmp eq {e.type_of(kind)} {e.get(i.operands[1], kind)}, {e.number(llvm_type(kind), 0)}"
+    )
     return kind, e.op(f"zext {e.type_of('i1')} {zero} to {e.type_of(kind)}")
 
 
@@ -464,7 +515,9 @@ def _shf(e, i):
     t = e.type_of("i32")
     lo, hi, amount = (e.get(o, "b32") for o in i.operands[1:4])
     left = "l" in i.modifiers
-    value = e.intrinsic("fshl" if left else "fshr", "i32", [("i32", hi), ("i32", lo), ("i32", amount)])
+    value = e.intrinsic(
+        "fshl" if left else "fshr", "i32", [("i32", hi), ("i32", lo), ("i32", amount)]
+    )
     if "clamp" in i.modifiers:
         past = e.op(f"icmp uge {t} {amount}, {e.number('i32', 32)}")
         value = e.op(f"select {e.type_of('i1')} {past}, {t} {lo if left else hi}, {t} {value}")
@@ -479,7 +532,9 @@ def _count_bits(e, i):
     value = e.intrinsic(name, ty, [(ty, e.get(i.operands[1], kind))])
     if i.opcode == "brev":
         return kind, value
-    return "u32", value if ty == "i32" else e.op(f"trunc {e.type_of(ty)} {value} to {e.type_of('i32')}")
+    return "u32", value if ty == "i32" else e.op(
+        f"trunc {e.type_of(ty)} {value} to {e.type_of('i32')}"
+    )
 
 
 @operation("bfind")
@@ -507,8 +562,10 @@ def _bfe(e, i):
     ty, t, n = llvm_type(kind), e.type_of(kind), width(kind)
     i1 = e.type_of("i1")
     a = e.get(i.operands[1], kind)
-    pos, length = (e.op(f"and {e.type_of('i32')} {e.get(o, 'u32')}, {e.number('i32', 255)}")
-                   for o in i.operands[2:4])
+    pos, length = (
+        e.op(f"and {e.type_of('i32')} {e.get(o, 'u32')}, {e.number('i32', 255)}")
+        for o in i.operands[2:4]
+    )
     if n == 64:
         pos, length = (e.op(f"zext {e.type_of('i32')} {v} to {t}") for v in (pos, length))
     top = e.number(ty, n - 1)
@@ -534,8 +591,10 @@ def _bfi(e, i):
     ty, t, n = llvm_type(kind), e.type_of(kind), width(kind)
     i1 = e.type_of("i1")
     a, b = e.get(i.operands[1], kind), e.get(i.operands[2], kind)
-    pos, length = (e.op(f"and {e.type_of('i32')} {e.get(o, 'u32')}, {e.number('i32', 255)}")
-                   for o in i.operands[3:5])
+    pos, length = (
+        e.op(f"and {e.type_of('i32')} {e.get(o, 'u32')}, {e.number('i32', 255)}")
+        for o in i.operands[3:5]
+    )
     if n == 64:
         pos, length = (e.op(f"zext {e.type_of('i32')} {v} to {t}") for v in (pos, length))
     top = e.number(ty, n - 1)
@@ -583,19 +642,25 @@ def _prmt(e, i):
     result = e.number("i32", 0)
     for k in range(4):
         nibble = e.op(f"lshr {t} {select}, {e.number('i32', 4 * k)}")
-        index = e.op(f"shl {t} {e.op(f'and {t} {nibble}, ' + e.number('i32', 7))}, {e.number('i32', 3)}")
+        index = e.op(
+            f"shl {t} {e.op(f'and {t} {nibble}, ' + e.number('i32', 7))}, {e.number('i32', 3)}"
+        )
         byte = e.op(f"lshr {t64} {both}, {e.op(f'zext {t} {index} to {t64}')}")
         byte = e.op(f"trunc {t64} {byte} to {t}")
         plain = e.op(f"and {t} {byte}, {e.number('i32', 255)}")
         top = e.op(f"shl {t} {byte}, {e.number('i32', 24)}")
-        sign = e.op(f"and {t} {e.op(f'ashr {t} {top}, ' + e.number('i32', 31))}, {e.number('i32', 255)}")
-        wants = e.op(f"icmp ne {t} {e.op(f'and {t} {nibble}, ' + e.number('i32', 8))}, {e.number('i32', 0)}")
+        sign = e.op(
+            f"and {t} {e.op(f'ashr {t} {top}, ' + e.number('i32', 31))}, {e.number('i32', 255)}"
+        )
+        wants = e.op(
+            f"icmp ne {t} {e.op(f'and {t} {nibble}, ' + e.number('i32', 8))}, {e.number('i32', 0)}"
+        )
         byte = e.op(f"select {e.type_of('i1')} {wants}, {t} {sign}, {t} {plain}")
         result = e.op(f"or {t} {result}, {e.op(f'shl {t} {byte}, ' + e.number('i32', 8 * k))}")
     return "b32", result
 
 
-# -- moves and conversions (9.7.9) -----------------------------------------------------------------
+# -- moves and conversions (9.7.9) ----------------------------------------
 
 
 @operation("mov")
@@ -615,7 +680,9 @@ def _pack(e: Emitter, parts, kind: str) -> str:
     result = e.number(f"i{n}", 0)
     for k, part in enumerate(parts):
         piece = e.op(f"zext {e.type_of(f'i{each}')} {e.get(part, f'b{each}')} to {t}")
-        result = e.op(f"or {t} {result}, {e.op(f'shl {t} {piece}, ' + e.number(f'i{n}', each * k))}")
+        result = e.op(
+            f"or {t} {result}, {e.op(f'shl {t} {piece}, ' + e.number(f'i{n}', each * k))}"
+        )
     return result
 
 

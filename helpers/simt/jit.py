@@ -39,7 +39,8 @@ def _target() -> llvm.TargetMachine:
     cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     _identity = f"{llvm.llvm_version_info} {cpu} {features}"
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features, opt=2, jit=True)
+        cpu=cpu, features=features, opt=2, jit=True
+    )
 
 
 def wide_vectors() -> bool:
@@ -69,8 +70,9 @@ def compile_ir(ir: str) -> Code:
 def _prefer_512(ir: str) -> str:
     """Asks for 512-bit vectors in every function, where LLVM would be content with 256."""
     ir = re.sub(r"^(define [^{]*)\{", r"\1#0 {", ir, flags=re.M)
-    return ir + ('\nattributes #0 = { "prefer-vector-width"="512" '
-                 '"min-legal-vector-width"="512" }\n')
+    return ir + (
+        '\nattributes #0 = { "prefer-vector-width"="512" "min-legal-vector-width"="512" }\n'
+    )
 
 
 def _object_code(ir: str, machine: llvm.TargetMachine) -> bytes:

@@ -29,8 +29,11 @@ class Memory:
         self.used = 0
         # Twice the capacity of address space, so that holes between live allocations do not
         # make an allocation fail that would fit.
-        self._map = mmap.mmap(-1, 2 * capacity + 2 * GUARD, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-                              | getattr(mmap, "MAP_NORESERVE", 0))
+        self._map = mmap.mmap(
+            -1,
+            2 * capacity + 2 * GUARD,
+            flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0),
+        )
         with contextlib.suppress(OSError, AttributeError):
             self._map.madvise(mmap.MADV_HUGEPAGE)  # kernels stride over many pages
         self._view = (ctypes.c_char * len(self._map)).from_buffer(self._map)
@@ -57,7 +60,9 @@ class Memory:
         address = self._first_fit(nbytes)
         bisect.insort(self._starts, address)
         self._sizes[address] = nbytes
-        for start in [s for s, n in self._freed.items() if s < address + nbytes and address < s + n]:
+        for start in [
+            s for s, n in self._freed.items() if s < address + nbytes and address < s + n
+        ]:
             del self._freed[start]
         self.used += nbytes
         self.version += 1
@@ -108,8 +113,11 @@ class Memory:
         """Raises Fault unless [address, address + nbytes) lies in one live allocation."""
         found = self.find(address)
         if nbytes and (found is None or address + nbytes > found[0] + found[1]):
-            raise Fault("out of bounds", f"{nbytes:,} bytes at {self.describe(address, nbytes)}",
-                        address=address)
+            raise Fault(
+                "out of bounds",
+                f"{nbytes:,} bytes at {self.describe(address, nbytes)}",
+                address=address,
+            )
 
     def describe(self, address: int, nbytes: int) -> str:
         """Where an access of `nbytes` at `address` lies, in words: how far outside of what."""
@@ -121,8 +129,10 @@ class Memory:
             return f"{where}, {past:,} bytes past its end" if past > 0 else where
         for start, size in self._freed.items():
             if start <= address < start + size:
-                return (f"0x{address:x}, byte {address - start:,} of a {size:,}-byte allocation "
-                        "that has been freed")
+                return (
+                    f"0x{address:x}, byte {address - start:,} of a {size:,}-byte allocation "
+                    "that has been freed"
+                )
         if address < 4096:
             return f"0x{address:x}, a null pointer"
         i = bisect.bisect_right(self._starts, address) - 1
@@ -132,10 +142,17 @@ class Memory:
             size = self._sizes[start]
             past = address - (start + size)
             how = f"{past:,} bytes" if past else "just"
-            near.append((past, f"{how} past the end of the {size:,}-byte allocation at 0x{start:x}"))
+            near.append(
+                (past, f"{how} past the end of the {size:,}-byte allocation at 0x{start:x}")
+            )
         if i + 1 < len(self._starts):
             start = self._starts[i + 1]
-            near.append((start - address, f"{start - address:,} bytes before the start of the "
-                         f"{self._sizes[start]:,}-byte allocation at 0x{start:x}"))
+            near.append(
+                (
+                    start - address,
+                    f"{start - address:,} bytes before the start of the "
+                    f"{self._sizes[start]:,}-byte allocation at 0x{start:x}",
+                )
+            )
         near = [n for n in near if n[0] < 1 << 40]
         return f"0x{address:x}, " + (min(near)[1] if near else "in no allocation")

@@ -41,15 +41,16 @@ class Module:
             self.globals[v.name] = (address, v.nbytes)
         for v in variables:
             self._initialise(v)
-        self.functions = {name: Function(parsed, kernel, self)
-                          for name, kernel in parsed.kernels.items()}
+        self.functions = {
+            name: Function(parsed, kernel, self) for name, kernel in parsed.kernels.items()
+        }
 
     def _initialise(self, v: ptx.Variable) -> None:
         address, nbytes = self.globals[v.name]
         data = bytearray(v.initial.ljust(nbytes, b"\0"))
         for at, symbol in v.pointers:
             target = self.globals[symbol.name][0] + symbol.offset
-            data[at:at + 8] = target.to_bytes(8, "little")
+            data[at : at + 8] = target.to_bytes(8, "little")
         ctypes.memmove(address, bytes(data), nbytes)
 
     def unload(self) -> None:
@@ -75,8 +76,9 @@ class Function:
         self._compiled: dict[Dim, _Compiled] = {}
         self._lock = threading.Lock()
         layout = layout_of(module, kernel)
-        self.parameters = tuple((p.name, layout.parameters[p.name], p.nbytes)
-                                for p in kernel.parameters)
+        self.parameters = tuple(
+            (p.name, layout.parameters[p.name], p.nbytes) for p in kernel.parameters
+        )
         self.parameter_bytes = max((at + n for _, at, n in self.parameters), default=0)
         self.static_shared_bytes = layout.static_shared
         self.local_bytes = layout.local_stride
@@ -100,8 +102,10 @@ class Function:
         Unsupported, Fault, Interrupted, or KeyboardInterrupt (the kernel has been stopped then).
         """
         if len(parameters) < self.parameter_bytes:
-            raise ValueError(f"kernel {self.name} takes {self.parameter_bytes} bytes of parameters, "
-                             f"got {len(parameters)}")
+            raise ValueError(
+                f"kernel {self.name} takes {self.parameter_bytes} bytes of parameters, "
+                f"got {len(parameters)}"
+            )
         code = self.compiled(tuple(block))
         _Run(code, self._owner, grid, parameters, shared_bytes).run()
 
@@ -121,8 +125,9 @@ class _Compiled:
 class _Run:
     """One launch."""
 
-    def __init__(self, code: _Compiled, owner: Module, grid: Dim, parameters: bytes,
-                 dynamic_shared: int):
+    def __init__(
+        self, code: _Compiled, owner: Module, grid: Dim, parameters: bytes, dynamic_shared: int
+    ):
         self.code, self.memory, self.grid = code, owner.memory, grid
         layout = code.layout
         blocks = grid[0] * grid[1] * grid[2]
@@ -133,10 +138,17 @@ class _Run:
         symbols = [owner.globals[name][0] for name in layout.symbols]
         bounds = [n for key in layout.bounds for n in self._bounds(key, owner, parameters)]
         self.launch = Launch(
-            end_block=blocks, grid_x=grid[0], grid_y=grid[1], grid_z=grid[2],
-            shared_bytes=self.shared_bytes, parameters=ctypes.addressof(self._keep[0]),
-            bounds=self._array(bounds), symbols=self._array(symbols),
-            allocations=self._array(table), allocation_count=len(table) // 2)
+            end_block=blocks,
+            grid_x=grid[0],
+            grid_y=grid[1],
+            grid_z=grid[2],
+            shared_bytes=self.shared_bytes,
+            parameters=ctypes.addressof(self._keep[0]),
+            bounds=self._array(bounds),
+            symbols=self._array(symbols),
+            allocations=self._array(table),
+            allocation_count=len(table) // 2,
+        )
         self.output = Output()
         self.assertions: dict[int, str] = {}  # by worker
         if layout.host_calls:
@@ -155,21 +167,26 @@ class _Run:
         what, where = key
         if what == "symbol":
             return owner.globals.get(where, (0, 0))
-        pointer = int.from_bytes(parameters[where:where + 8], "little")
+        pointer = int.from_bytes(parameters[where : where + 8], "little")
         return self.memory.find(pointer) or (0, 0)
 
     def _context(self, worker: int) -> Context:
         layout, warps = self.code.layout, self.code.geometry.warps
         return Context(
-            launch=ctypes.addressof(self.launch), worker=worker,
-            shared=self._buffer(self.shared_bytes), frames=self._buffer(layout.frame_bytes * warps),
+            launch=ctypes.addressof(self.launch),
+            worker=worker,
+            shared=self._buffer(self.shared_bytes),
+            frames=self._buffer(layout.frame_bytes * warps),
             local=self._buffer(layout.local_stride * LANES * warps),
-            states=self._buffer(4 * warps))
+            states=self._buffer(4 * warps),
+        )
 
     def _buffer(self, nbytes: int) -> int:
         """A 256-byte aligned buffer with readable slack on both sides."""
         self._keep.append(bytearray(nbytes + 2 * SLACK + 256))
-        address = ctypes.addressof((ctypes.c_char * len(self._keep[-1])).from_buffer(self._keep[-1]))
+        address = ctypes.addressof(
+            (ctypes.c_char * len(self._keep[-1])).from_buffer(self._keep[-1])
+        )
         return -(-(address + SLACK) // 256) * 256
 
     def run(self) -> None:
@@ -199,7 +216,9 @@ class _Run:
         name, results, arguments = external_call(layout.sources[number])
         for lane in (k for k in range(LANES) if mask >> k & 1):
             start = c.local + (warp * LANES + lane) * layout.local_stride
-            values = [c_int64.from_address(start + layout.local_offsets[a]).value for a in arguments]
+            values = [
+                c_int64.from_address(start + layout.local_offsets[a]).value for a in arguments
+            ]
             if name == "vprintf":
                 room = max(0, start + layout.local_stride - values[1]) if values[1] >= start else 0
                 template = text_at(self.memory, values[0])
@@ -211,7 +230,9 @@ class _Run:
                 message, file, line, function = values[:4]
                 self.assertions[c.worker] = (
                     f"assertion `{text_at(self.memory, message)}` failed in "
-                    f"{text_at(self.memory, function)} ({text_at(self.memory, file)}:{line & 0xFFFFFFFF})")
+                    f"{text_at(self.memory, function)} "
+                    f"({text_at(self.memory, file)}:{line & 0xFFFFFFFF})"
+                )
                 return 1
         return 0
 
@@ -225,18 +246,30 @@ class _Run:
         linear = c.fault_warp * LANES + c.fault_lane
         thread = (linear % x, linear // x % y, linear // (x * y))
         detail = getattr(self, "_" + kind.replace(" ", "_"))(i, c)
-        return Fault(kind, detail, self.code.kernel.name, PurePath(i.file).name, i.line,
-                     (c.block_x, c.block_y, c.block_z), thread, c.fault_address)
+        return Fault(
+            kind,
+            detail,
+            self.code.kernel.name,
+            PurePath(i.file).name,
+            i.line,
+            (c.block_x, c.block_y, c.block_z),
+            thread,
+            c.fault_address,
+        )
 
     def _what(self, i: ptx.Instruction, c: Context) -> str:
         verb = {"ld": "read", "st": "write"}.get(i.opcode, "atomic operation")
-        space = next((m for m in i.modifiers if m in ("global", "shared", "local", "const")), "memory")
+        space = next(
+            (m for m in i.modifiers if m in ("global", "shared", "local", "const")), "memory"
+        )
         return f"{verb} of {c.fault_size} bytes of {space}{' memory' if space != 'memory' else ''}"
 
     def _where(self, i: ptx.Instruction, c: Context) -> str:
         if "shared" in i.modifiers:
-            return (f"at byte {c.fault_address - c.shared:,} of the block's "
-                    f"{self.shared_bytes:,} bytes of shared memory")
+            return (
+                f"at byte {c.fault_address - c.shared:,} of the block's "
+                f"{self.shared_bytes:,} bytes of shared memory"
+            )
         if "local" in i.modifiers:
             return "outside the thread's local variables"
         return "at " + self.memory.describe(c.fault_address, c.fault_size)
@@ -245,20 +278,26 @@ class _Run:
         return f"out-of-bounds {self._what(i, c)} {self._where(i, c)}"
 
     def _misaligned(self, i: ptx.Instruction, c: Context) -> str:
-        return (f"misaligned {self._what(i, c)} at 0x{c.fault_address:x}, "
-                f"which is no multiple of {c.fault_size}")
+        return (
+            f"misaligned {self._what(i, c)} at 0x{c.fault_address:x}, "
+            f"which is no multiple of {c.fault_size}"
+        )
 
     def _barrier(self, i: ptx.Instruction, c: Context) -> str:
         missing = (c.fault_mask & 0xFFFFFFFF).bit_count()
-        return (f"{missing} threads of this warp, this one the first of them, have not reached the "
-                "barrier that others of it wait at: __syncthreads() must be reached by all threads")
+        return (
+            f"{missing} threads of this warp, this one the first of them, have not reached the "
+            "barrier that others of it wait at: __syncthreads() must be reached by all threads"
+        )
 
     def _trap(self, i: ptx.Instruction, c: Context) -> str:
         return "the kernel executed a trap instruction"
 
     def _index_overflow(self, i: ptx.Instruction, c: Context) -> str:
-        return ("a 32-bit index wraps around between lanes of this warp, which the CPU driver cannot "
-                "follow; compute it in 64 bits (size_t)")
+        return (
+            "a 32-bit index wraps around between lanes of this warp, which the CPU driver cannot "
+            "follow; compute it in 64 bits (size_t)"
+        )
 
 
 class _Pool:

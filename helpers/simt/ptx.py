@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from .errors import InvalidPtx
 
-# -- operands ------------------------------------------------------------------------------------
+# -- operands ----------------------------------------
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Vector:
     elements: tuple
 
 
-# -- statements ----------------------------------------------------------------------------------
+# -- statements ----------------------------------------
 
 
 @dataclass
@@ -116,9 +116,28 @@ class Module:
     target: str
 
 
-SIZES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4,
-         "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8,
-         "f64": 8, "b128": 16, "pred": 1}
+SIZES = {
+    "b8": 1,
+    "u8": 1,
+    "s8": 1,
+    "b16": 2,
+    "u16": 2,
+    "s16": 2,
+    "f16": 2,
+    "bf16": 2,
+    "b32": 4,
+    "u32": 4,
+    "s32": 4,
+    "f32": 4,
+    "f16x2": 4,
+    "bf16x2": 4,
+    "b64": 8,
+    "u64": 8,
+    "s64": 8,
+    "f64": 8,
+    "b128": 16,
+    "pred": 1,
+}
 
 # What names mean in a body: the innermost { } that declares one counts.
 Scopes = list[dict[str, Register | Symbol]]
@@ -130,11 +149,15 @@ _SECTION = re.compile(r"\.section\s+\S+\s*\{.*?\}", re.S)
 _LABEL = re.compile(rf"\s*({_NAME})\s*:(?!:)")
 _VARIABLE = re.compile(
     r"(?:\.(?P<link>visible|extern|weak|common)\s+)?\.(?P<space>global|const|shared|local|param|reg)"
-    r"\s+(?P<rest>.*)", re.S)
+    r"\s+(?P<rest>.*)",
+    re.S,
+)
 _TYPED_NAME = re.compile(
     rf"(?:\.align\s+(?P<align>\d+)\s+)?(?:\.v(?P<vector>[24])\s+)?\.(?P<type>\w+)\s+"
     rf"(?:\.ptr\b(?:\s*\.\w+(?:\s+\d+)?)*\s*)?"
-    rf"(?P<name>{_NAME})(?P<dims>(?:\s*\[[^\]]*\])*)", re.S)
+    rf"(?P<name>{_NAME})(?P<dims>(?:\s*\[[^\]]*\])*)",
+    re.S,
+)
 
 
 def parse(text: str) -> Module:
@@ -186,14 +209,14 @@ class _Parser:
             if c == '"':
                 quoted = not quoted
             elif c in stops and not quoted:
-                head = self.text[self.at:i]
+                head = self.text[self.at : i]
                 self.at = i + 1
                 return head
-        if self.text[self.at:].strip():
-            raise InvalidPtx(f"the PTX ends in '{self.text[self.at:].strip()[:60]}'")
+        if self.text[self.at :].strip():
+            raise InvalidPtx(f"the PTX ends in '{self.text[self.at :].strip()[:60]}'")
         return None
 
-    # -- module level ----------------------------------------------------------------------------
+    # -- module level ----------------------------------------
 
     def _directive(self, head: str) -> None:
         words = head.split()
@@ -216,22 +239,27 @@ class _Parser:
             self.at += 1
             depth += (c == "{") - (c == "}")
             if c == ";" and depth == 0:
-                return self.text[start:self.at - 1]
+                return self.text[start : self.at - 1]
         raise InvalidPtx("an initialiser has no end")
 
     def _variable(self, head: str, initial: str | None) -> None:
         self.result.variables += _variables(head, initial)
 
-    # -- functions -------------------------------------------------------------------------------
+    # -- functions ----------------------------------------
 
     def _function(self, head: str, stop: str) -> None:
         match = re.search(
             rf"\.(entry|func)\s*(?:\((?P<results>[^)]*)\))?\s*(?P<name>{_NAME})\s*"
-            r"(?:\((?P<parameters>[^)]*)\))?(?P<tail>.*)", head, re.S)
+            r"(?:\((?P<parameters>[^)]*)\))?(?P<tail>.*)",
+            head,
+            re.S,
+        )
         if match is None:
             raise InvalidPtx(f"cannot read the function header '{head.strip()[:60]}'")
-        parameters, results = ([v for p in _split(match.group(g) or "") for v in _variables(p, None)]
-                               for g in ("parameters", "results"))
+        parameters, results = (
+            [v for p in _split(match.group(g) or "") for v in _variables(p, None)]
+            for g in ("parameters", "results")
+        )
         kernel = Kernel(match.group("name"), parameters, results)
         limit = re.search(r"\.maxntid\s+([\d,\s]+)", match.group("tail"))
         if limit:
@@ -285,7 +313,7 @@ class _Parser:
         for item in match.group(3).split(","):
             item = item.strip()
             many = re.match(rf"({_NAME})<(\d+)>$", item)
-            names = ([f"{many.group(1)}{i}" for i in range(int(many.group(2)))] if many else [item])
+            names = [f"{many.group(1)}{i}" for i in range(int(many.group(2)))] if many else [item]
             for name in names:
                 unique = name if len(scopes) == 1 else f"{name}#{len(kernel.registers)}"
                 scopes[-1][name] = Register(unique)
@@ -295,7 +323,9 @@ class _Parser:
         if statement.startswith((".shared", ".local")):
             kernel.variables += _variables(statement, None)
         elif not statement.startswith((".pragma", ".file", ".callprototype", ".calltargets")):
-            raise InvalidPtx(f"kernel {kernel.name}: the directive '{statement[:60]}' is not supported")
+            raise InvalidPtx(
+                f"kernel {kernel.name}: the directive '{statement[:60]}' is not supported"
+            )
 
 
 def _place(words: list[str], file: int, line: int) -> tuple[int, int]:
@@ -325,9 +355,17 @@ def _variables(head: str, initial: str | None) -> list[Variable]:
     for dimension in re.findall(r"\[([^\]]*)\]", typed.group("dims")):
         count *= int(dimension or 0)
     data, pointers = _initial_bytes(initial, typed.group("type"), element) if initial else (b"", ())
-    return [Variable(typed.group("name"), match.group("space"), int(typed.group("align") or element),
-                     max(element * count, len(data)), data, pointers,
-                     match.group("link") == "extern")]
+    return [
+        Variable(
+            typed.group("name"),
+            match.group("space"),
+            int(typed.group("align") or element),
+            max(element * count, len(data)),
+            data,
+            pointers,
+            match.group("link") == "extern",
+        )
+    ]
 
 
 def _initial_bytes(text: str, kind: str, size: int) -> tuple[bytes, tuple]:
@@ -340,13 +378,16 @@ def _initial_bytes(text: str, kind: str, size: int) -> tuple[bytes, tuple]:
             pointers.append((len(data), Symbol(name.strip(), int(offset or 0, 0))))
             value = Immediate(0)
         if value.kind == "f64" and kind == "f32":
-            value = Immediate(struct.unpack("<I", struct.pack("<f", struct.unpack(
-                "<d", struct.pack("<Q", value.value))[0]))[0])
+            value = Immediate(
+                struct.unpack(
+                    "<I", struct.pack("<f", struct.unpack("<d", struct.pack("<Q", value.value))[0])
+                )[0]
+            )
         data += (value.value & (1 << 8 * size) - 1).to_bytes(size, "little")
     return data, tuple(pointers)
 
 
-# -- instructions --------------------------------------------------------------------------------
+# -- instructions ----------------------------------------
 
 
 def _instruction(text: str, scopes: Scopes, file: int, line: int) -> Instruction:
@@ -357,9 +398,16 @@ def _instruction(text: str, scopes: Scopes, file: int, line: int) -> Instruction
     operands = [_operand(o, scopes) for o in _split(rest)]
     if guard and not isinstance(_lookup(guard, scopes), Register):
         raise InvalidPtx(f"the predicate {guard} is not declared")
-    return Instruction(opcode, tuple(modifiers.split(".")[1:]), operands,
-                       _lookup(guard, scopes).name if guard else None, negated == "!", file, line,
-                       " ".join(text.split()))
+    return Instruction(
+        opcode,
+        tuple(modifiers.split(".")[1:]),
+        operands,
+        _lookup(guard, scopes).name if guard else None,
+        negated == "!",
+        file,
+        line,
+        " ".join(text.split()),
+    )
 
 
 def _split(text: str) -> list[str]:

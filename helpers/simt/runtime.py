@@ -18,8 +18,14 @@ READY = 1 << 30
 # data: in slices it is still in the caches when the next warp wants it.
 SLICE = 128
 
-FAULT_KINDS = {1: "out of bounds", 2: "misaligned", 3: "barrier", 4: "trap", 5: "index overflow",
-               6: "assert"}
+FAULT_KINDS = {
+    1: "out of bounds",
+    2: "misaligned",
+    3: "barrier",
+    4: "trap",
+    5: "index overflow",
+    6: "assert",
+}
 
 # Bits of the address spaces a check accepts.
 GLOBAL, SHARED, LOCAL = 1, 2, 4
@@ -33,7 +39,9 @@ class Launch(ctypes.Structure):
         ("next_block", c_int64),  # handed out by atomic increments
         ("end_block", c_int64),  # blocks from here on are not started (lowered by a fault)
         ("stop", c_int32),  # nonzero: give up at the next loop iteration
-        ("grid_x", c_int32), ("grid_y", c_int32), ("grid_z", c_int32),
+        ("grid_x", c_int32),
+        ("grid_y", c_int32),
+        ("grid_z", c_int32),
         ("shared_bytes", c_int64),
         ("parameters", c_void_p),
         ("bounds", c_void_p),  # (start, bytes) of the allocation each pointer parameter points to
@@ -51,13 +59,18 @@ class Context(ctypes.Structure):
         ("local", c_void_p),  # local memory of warp 0's lane 0
         ("frames", c_void_p),  # where warps keep their live registers across barriers
         ("states", c_void_p),  # one int32 a warp: 0 to start, or what its function returned
-        ("block_x", c_int32), ("block_y", c_int32), ("block_z", c_int32),
+        ("block_x", c_int32),
+        ("block_y", c_int32),
+        ("block_z", c_int32),
         ("worker", c_int32),
         ("block", c_int64),
-        ("fault_kind", c_int32), ("fault_instruction", c_int32),
-        ("fault_warp", c_int32), ("fault_lane", c_int32),
+        ("fault_kind", c_int32),
+        ("fault_instruction", c_int32),
+        ("fault_warp", c_int32),
+        ("fault_lane", c_int32),
         ("fault_address", c_uint64),
-        ("fault_size", c_int32), ("fault_mask", c_int32),
+        ("fault_size", c_int32),
+        ("fault_mask", c_int32),
     ]
 
 
@@ -70,14 +83,23 @@ def field_pointer(result: str, base: str, structure: type[ctypes.Structure], nam
     return f"{result} = getelementptr i8, ptr {base}, i64 {offset(structure, name)}"
 
 
+def load_fields(base: str, structure, fields: dict[str, str]) -> str:
+    """IR that loads several fields into values of their names; fields: name -> IR type."""
+    return "".join(load_field(f"%{n}", t, base, structure, n) for n, t in fields.items())
+
+
 def load_field(result: str, kind: str, base: str, structure, name: str, qualifier: str = "") -> str:
-    return (f"  {field_pointer(result + '.p', base, structure, name)}\n"
-            f"  {result} = load {qualifier}{kind}, ptr {result}.p\n")
+    return (
+        f"  {field_pointer(result + '.p', base, structure, name)}\n"
+        f"  {result} = load {qualifier}{kind}, ptr {result}.p\n"
+    )
 
 
 def store_field(kind: str, value: str, base: str, structure, name: str, tag: str) -> str:
-    return (f"  {field_pointer(f'%{tag}.{name}', base, structure, name)}\n"
-            f"  store {kind} {value}, ptr %{tag}.{name}\n")
+    return (
+        f"  {field_pointer(f'%{tag}.{name}', base, structure, name)}\n"
+        f"  store {kind} {value}, ptr %{tag}.{name}\n"
+    )
 
 
 def scheduler(warps: int) -> str:
@@ -90,12 +112,12 @@ def scheduler(warps: int) -> str:
     return f"""
 define void @run(ptr %cx) {{
 entry:
-{load_field('%launch', 'ptr', '%cx', c, 'launch')}{load_field('%states', 'ptr', '%cx', c, 'states')}\
-{load_field('%gx', 'i32', '%launch', launch, 'grid_x')}{load_field('%gy', 'i32', '%launch', launch, 'grid_y')}\
-  {field_pointer('%next.p', '%launch', launch, 'next_block')}
-  {field_pointer('%end.p', '%launch', launch, 'end_block')}
-  %gx64 = zext i32 %gx to i64
-  %gy64 = zext i32 %gy to i64
+{load_fields("%cx", c, {"launch": "ptr", "states": "ptr"})}\
+{load_fields("%launch", launch, {"grid_x": "i32", "grid_y": "i32"})}\
+  {field_pointer("%next.p", "%launch", launch, "next_block")}
+  {field_pointer("%end.p", "%launch", launch, "end_block")}
+  %gx64 = zext i32 %grid_x to i64
+  %gy64 = zext i32 %grid_y to i64
   br label %next_block
 next_block:
   %block = atomicrmw add ptr %next.p, i64 1 monotonic
@@ -110,8 +132,10 @@ begin:
   %bx32 = trunc i64 %bx to i32
   %by32 = trunc i64 %by to i32
   %bz32 = trunc i64 %bz to i32
-{store_field('i64', '%block', '%cx', c, 'block', 'b')}{store_field('i32', '%bx32', '%cx', c, 'block_x', 'b')}\
-{store_field('i32', '%by32', '%cx', c, 'block_y', 'b')}{store_field('i32', '%bz32', '%cx', c, 'block_z', 'b')}\
+{store_field("i64", "%block", "%cx", c, "block", "b")}\
+{store_field("i32", "%bx32", "%cx", c, "block_x", "b")}\
+{store_field("i32", "%by32", "%cx", c, "block_y", "b")}\
+{store_field("i32", "%bz32", "%cx", c, "block_z", "b")}\
   call void @llvm.memset.p0.i64(ptr %states, i8 0, i64 {4 * warps}, i1 false)
   br label %round
 round:  ; every warp that can run runs once; with %release those at a barrier can
@@ -175,14 +199,15 @@ finish:
 # of a whole warp (see access) did not succeed, which is no fault yet: lanes that do not take part
 # may be outside, or the pointer may not come from the parameter it was thought to come from.
 CHECKER = f"""
-define i1 @check_lanes(ptr %cx, ptr %addresses, i32 %mask, i32 %warp, i32 %size, i32 %id, i32 %spaces,
-                       i64 %local_stride) noinline cold {{
+define i1 @check_lanes(ptr %cx, ptr %addresses, i32 %mask, i32 %warp, i32 %size, i32 %id,
+                       i32 %spaces, i64 %local_stride) noinline cold {{
 entry:
-{load_field('%launch', 'ptr', '%cx', Context, 'launch')}{load_field('%shared', 'i64', '%cx', Context, 'shared')}\
-{load_field('%local', 'i64', '%cx', Context, 'local')}\
-{load_field('%shared_bytes', 'i64', '%launch', Launch, 'shared_bytes')}\
-{load_field('%table', 'ptr', '%launch', Launch, 'allocations')}\
-{load_field('%count', 'i64', '%launch', Launch, 'allocation_count')}\
+{load_fields("%cx", Context, {"launch": "ptr", "shared": "i64", "local": "i64"})}\
+{
+    load_fields(
+        "%launch", Launch, {"shared_bytes": "i64", "allocations": "ptr", "allocation_count": "i64"}
+    )
+}\
   %size64 = zext i32 %size to i64
   %low_bits = sub i64 %size64, 1
   %warp64 = zext i32 %warp to i64
@@ -233,14 +258,14 @@ in_global:
   br i1 %g_allowed, label %search, label %fault
 search:  ; the last allocation that starts at or before the address
   %low = phi i64 [ 0, %in_global ], [ %low1, %halve ]
-  %high = phi i64 [ %count, %in_global ], [ %high1, %halve ]
+  %high = phi i64 [ %allocation_count, %in_global ], [ %high1, %halve ]
   %more = icmp ult i64 %low, %high
   br i1 %more, label %halve, label %found
 halve:
   %sum = add i64 %low, %high
   %mid = lshr i64 %sum, 1
   %mid2 = shl i64 %mid, 1
-  %m.p = getelementptr i64, ptr %table, i64 %mid2
+  %m.p = getelementptr i64, ptr %allocations, i64 %mid2
   %m = load i64, ptr %m.p
   %right = icmp ule i64 %m, %a
   %mid1 = add i64 %mid, 1
@@ -254,7 +279,7 @@ compare:
   %index = sub i64 %low, 1
   %index2 = shl i64 %index, 1
   %index3 = add i64 %index2, 1
-  %e.p = getelementptr i64, ptr %table, i64 %index3
+  %e.p = getelementptr i64, ptr %allocations, i64 %index3
   %e = load i64, ptr %e.p
   %inside = icmp ule i64 %g_end, %e
   br i1 %inside, label %good, label %fault
@@ -262,12 +287,12 @@ good:
   br label %lane
 fault:
   %kind = phi i32 [ 2, %look ], [ 1, %in_global ], [ 1, %found ], [ 1, %compare ]
-{store_field('i32', '%kind', '%cx', Context, 'fault_kind', 'f')}\
-{store_field('i32', '%id', '%cx', Context, 'fault_instruction', 'f')}\
-{store_field('i32', '%warp', '%cx', Context, 'fault_warp', 'f')}\
-{store_field('i32', '%l', '%cx', Context, 'fault_lane', 'f')}\
-{store_field('i64', '%a', '%cx', Context, 'fault_address', 'f')}\
-{store_field('i32', '%size', '%cx', Context, 'fault_size', 'f')}\
+{store_field("i32", "%kind", "%cx", Context, "fault_kind", "f")}\
+{store_field("i32", "%id", "%cx", Context, "fault_instruction", "f")}\
+{store_field("i32", "%warp", "%cx", Context, "fault_warp", "f")}\
+{store_field("i32", "%l", "%cx", Context, "fault_lane", "f")}\
+{store_field("i64", "%a", "%cx", Context, "fault_address", "f")}\
+{store_field("i32", "%size", "%cx", Context, "fault_size", "f")}\
   ret i1 true
 fine:
   ret i1 false
@@ -277,9 +302,11 @@ fine:
 
 def record_fault(kind: int, instruction: int, mask: str, tag: str) -> str:
     """IR that records a fault of the lowest lane of `mask` in warp %w."""
-    return (f"  %{tag}.lane = call i32 @llvm.cttz.i32(i32 {mask}, i1 false)\n"
-            + store_field("i32", str(kind), "%cx", Context, "fault_kind", tag)
-            + store_field("i32", str(instruction), "%cx", Context, "fault_instruction", tag)
-            + store_field("i32", "%w", "%cx", Context, "fault_warp", tag)
-            + store_field("i32", f"%{tag}.lane", "%cx", Context, "fault_lane", tag)
-            + store_field("i32", mask, "%cx", Context, "fault_mask", tag))
+    return (
+        f"  %{tag}.lane = call i32 @llvm.cttz.i32(i32 {mask}, i1 false)\n"
+        + store_field("i32", str(kind), "%cx", Context, "fault_kind", tag)
+        + store_field("i32", str(instruction), "%cx", Context, "fault_instruction", tag)
+        + store_field("i32", "%w", "%cx", Context, "fault_warp", tag)
+        + store_field("i32", f"%{tag}.lane", "%cx", Context, "fault_lane", tag)
+        + store_field("i32", mask, "%cx", Context, "fault_mask", tag)
+    )

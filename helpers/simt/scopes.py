@@ -136,8 +136,12 @@ class Structure:
                     at = idom[at]
                 part_of[b] = at
             # A part is entered at its entry alone: any other way in makes an entry of its own.
-            more = {s for b in scope.blocks for s in successors(b)
-                    if s in blocks and s not in entries and part_of.get(b) != part_of[s]}
+            more = {
+                s
+                for b in scope.blocks
+                for s in successors(b)
+                if s in blocks and s not in entries and part_of.get(b) != part_of[s]
+            }
             if not more:
                 break
             entries |= more

@@ -50,8 +50,11 @@ class Shape:
     @property
     def disjoint(self) -> bool:
         """Base and pattern have no bits in common, so that their sum is their bitwise or."""
-        return self.pattern is not None and 0 <= min(self.pattern) and (
-            max(self.pattern) < 1 << self.zeros)
+        return (
+            self.pattern is not None
+            and 0 <= min(self.pattern)
+            and (max(self.pattern) < 1 << self.zeros)
+        )
 
 
 VARYING = Shape(None)
@@ -93,8 +96,11 @@ class Geometry:
         if (steps != steps[0]).any():
             return VARYING
         bases = [int(b) for b in table[:, 0]]
-        return Shape(tuple(int(s) for s in steps[0]), min(constant(b).zeros for b in bases),
-                     bases[0] if len(set(bases)) == 1 else None)
+        return Shape(
+            tuple(int(s) for s in steps[0]),
+            min(constant(b).zeros for b in bases),
+            bases[0] if len(set(bases)) == 1 else None,
+        )
 
 
 def signed(value: int, bits: int) -> int:
@@ -125,8 +131,12 @@ def add(a: Shape, b: Shape, bits: int, sign: int = 1) -> Shape:
     if a.varying or b.varying:
         return VARYING
     value = None if a.value is None or b.value is None else a.value + sign * b.value
-    return _with_pattern([p + sign * q for p, q in zip(a.pattern, b.pattern, strict=True)], bits,
-                         min(a.zeros, b.zeros), value)
+    return _with_pattern(
+        [p + sign * q for p, q in zip(a.pattern, b.pattern, strict=True)],
+        bits,
+        min(a.zeros, b.zeros),
+        value,
+    )
 
 
 def multiply(a: Shape, b: Shape, bits: int) -> Shape:
@@ -139,8 +149,12 @@ def multiply(a: Shape, b: Shape, bits: int) -> Shape:
     if not b.uniform or b.value is None:
         return VARYING
     factor = signed(b.value, bits)
-    return _with_pattern([p * factor for p in a.pattern], bits, a.zeros + b.zeros,
-                         None if a.value is None else a.value * factor)
+    return _with_pattern(
+        [p * factor for p in a.pattern],
+        bits,
+        a.zeros + b.zeros,
+        None if a.value is None else a.value * factor,
+    )
 
 
 def bit_and(a: Shape, b: Shape, bits: int) -> Shape:
@@ -151,8 +165,9 @@ def bit_and(a: Shape, b: Shape, bits: int) -> Shape:
     mask = b.value & (1 << bits) - 1
     if mask < 1 << min(a.zeros, bits):  # nothing of the base is left
         return _with_pattern([p & mask for p in a.pattern], bits, 64, 0)
-    return _with_pattern([p & mask for p in a.pattern], bits, a.zeros,
-                         None if a.value is None else a.value & mask)
+    return _with_pattern(
+        [p & mask for p in a.pattern], bits, a.zeros, None if a.value is None else a.value & mask
+    )
 
 
 def bit_or(a: Shape, b: Shape, bits: int) -> Shape:
@@ -189,8 +204,13 @@ def is_widening(i: ptx.Instruction) -> bool:
     if i.opcode != "cvt" or len(i.modifiers) < 2:
         return False
     to, source = i.modifiers[-2:]
-    return (to in ptx.SIZES and source in ptx.SIZES and is_integer(to) and is_integer(source)
-            and width(to) > width(source))
+    return (
+        to in ptx.SIZES
+        and source in ptx.SIZES
+        and is_integer(to)
+        and is_integer(source)
+        and width(to) > width(source)
+    )
 
 
 _ADDRESS_ARITHMETIC = {"mov", "add", "sub", "mul", "mad", "shl", "cvt", "cvta", "neg", "or"}
@@ -220,8 +240,28 @@ def _registers_for_addresses(graph: Graph) -> set[str]:
 _ALWAYS_UNIFORM = {"activemask"}
 _ALWAYS_VARYING = {"shfl", "atom", "match"}
 # Pure and cheap: may be computed once at the top instead of where they stand.
-_CHEAP = {"mov", "add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "cvt", "cvta",
-          "neg", "setp", "selp", "min", "max", "fma", "abs"}
+_CHEAP = {
+    "mov",
+    "add",
+    "sub",
+    "mul",
+    "mad",
+    "shl",
+    "shr",
+    "and",
+    "or",
+    "xor",
+    "not",
+    "cvt",
+    "cvta",
+    "neg",
+    "setp",
+    "selp",
+    "min",
+    "max",
+    "fma",
+    "abs",
+}
 
 
 class Shapes:
@@ -237,15 +277,19 @@ class Shapes:
         self.shape: dict[str, Shape] = {}
         self._addressing = _registers_for_addresses(graph)
         self._special = {f"%tid.{a}": geometry.shape(a) for a in "xyz"}
-        self._special |= {f"%ntid.{a}": constant(n)
-                          for a, n in zip("xyz", geometry.block, strict=True)}
+        self._special |= {
+            f"%ntid.{a}": constant(n) for a, n in zip("xyz", geometry.block, strict=True)
+        }
         self._special["%laneid"] = Shape(tuple(range(LANES)), 64, 0)
         divergent: set[int] = set()
         while True:
             self.structure = Structure(graph, divergent)
             self._solve()
-            found = {b.index for b in graph.blocks
-                     if b.end.guard and self.of_register(b.end.guard).varying}
+            found = {
+                b.index
+                for b in graph.blocks
+                if b.end.guard and self.of_register(b.end.guard).varying
+            }
             if found <= divergent:
                 break
             divergent |= found
@@ -328,7 +372,12 @@ class Shapes:
             return default(*operands)  # not worth a check (see the module's text)
         kind = i.modifiers[-1] if i.modifiers else ""
         rule = _RULES.get(i.opcode)
-        if rule and kind in ptx.SIZES and is_integer(kind) and not {"cc", "sat", "hi"} & set(i.modifiers):
+        if (
+            rule
+            and kind in ptx.SIZES
+            and is_integer(kind)
+            and not {"cc", "sat", "hi"} & set(i.modifiers)
+        ):
             return rule(i, operands, width(kind))
         return default(*operands)
 
@@ -358,8 +407,11 @@ class Shapes:
             return False  # its check belongs where the program has it
         if any(isinstance(o, ptx.Special) and "clock" in o.name for o in i.operands):
             return False
-        return i.opcode in _CHEAP and not {"cc", "sat"} & set(i.modifiers) and not any(
-            isinstance(o, ptx.Vector) for o in i.operands[:1])
+        return (
+            i.opcode in _CHEAP
+            and not {"cc", "sat"} & set(i.modifiers)
+            and not any(isinstance(o, ptx.Vector) for o in i.operands[:1])
+        )
 
 
 def _multiply_add(i, operands, bits):
@@ -379,8 +431,12 @@ def _convert(i, operands, bits):
         return constant(value & (1 << width(to)) - 1)
     narrow = width(to) < bits
     zeros = a.zeros if width(to) > bits or a.zeros < width(to) else 64
-    return _with_pattern(a.pattern, width(to) if narrow else bits, zeros,
-                         a.value if a.value is not None and a.value >> (bits - 1) == 0 else None)
+    return _with_pattern(
+        a.pattern,
+        width(to) if narrow else bits,
+        zeros,
+        a.value if a.value is not None and a.value >> (bits - 1) == 0 else None,
+    )
 
 
 def _divide(i, operands, bits):

@@ -29,8 +29,22 @@ class Writer:
     def expression(self, depth: int = 2) -> str:
         r = self.random
         if depth == 0 or r.random() < 0.25:
-            return r.choice(["t", "n", "a", "b", "c", "i", str(r.randint(0, 40)), "(t & 3)", "(t >> 2)",
-                             "x", "y", "z"])
+            return r.choice(
+                [
+                    "t",
+                    "n",
+                    "a",
+                    "b",
+                    "c",
+                    "i",
+                    str(r.randint(0, 40)),
+                    "(t & 3)",
+                    "(t >> 2)",
+                    "x",
+                    "y",
+                    "z",
+                ]
+            )
         op = r.choice(["+", "-", "*", "&", "|", "^", ">>", "<", "=="])
         right = self.expression(depth - 1)
         if op == ">>":
@@ -71,21 +85,27 @@ class Writer:
             i = f"i{self.fuel}"
             limit = r.choice(["(t & 7u)", "(n & 7u)", "5u", "(a & 7u)", "((t >> 3) & 3u)"])
             body = self.statements(depth - 1, True)
-            return (f"for (unsigned {i} = 0; {i} < {limit}; ++{i}) {{ unsigned i = {i}; (void)i; "
-                    f"{body} }}")
+            return (
+                f"for (unsigned {i} = 0; {i} < {limit}; ++{i}) {{ unsigned i = {i}; (void)i; "
+                f"{body} }}"
+            )
         if kind < 0.93 and loop:
             return f"if ({self.condition()}) {r.choice(['break', 'continue'])};"
         if kind < 0.96:
             return f"if ({self.condition()}) {{ out[t] = a ^ {r.randint(0, 99)}; return; }}"
-        return (f"switch ({self.expression(1)} & 3u) {{ case 0: {self.assignment()} break; "
-                f"case 1: {self.assignment()} case 2: {self.assignment()} break; "
-                f"default: {self.assignment()} }}")
+        return (
+            f"switch ({self.expression(1)} & 3u) {{ case 0: {self.assignment()} break; "
+            f"case 1: {self.assignment()} case 2: {self.assignment()} break; "
+            f"default: {self.assignment()} }}"
+        )
 
     def function(self, name: str) -> str:
-        return (f"BODY void {name}_body(unsigned t, unsigned n, unsigned x, unsigned y, unsigned z, "
-                f"const unsigned *data, unsigned *out) {{ unsigned a = t, b = n, c = 7, i = 0; "
-                f"{self.statements(4, False)} {self.statements(3, False)} "
-                f"out[t] = a + 3u * b + 7u * c; }}")
+        return (
+            f"BODY void {name}_body(unsigned t, unsigned n, unsigned x, unsigned y, unsigned z, "
+            f"const unsigned *data, unsigned *out) {{ unsigned a = t, b = n, c = 7, i = 0; "
+            f"{self.statements(4, False)} {self.statements(3, False)} "
+            f"out[t] = a + 3u * b + 7u * c; }}"
+        )
 
 
 def functions() -> list[str]:
@@ -100,7 +120,9 @@ def device() -> Device:
             f'\nextern "C" __global__ void f{k}(unsigned n, const unsigned *data, unsigned *out) {{'
             "unsigned block = blockDim.x * blockDim.y * blockDim.z;"
             "unsigned t = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;"
-            f"f{k}_body(blockIdx.x * block + t, n, threadIdx.x, threadIdx.y, threadIdx.z, data, out); }}")
+            f"f{k}_body(blockIdx.x * block + t, n, threadIdx.x, threadIdx.y, threadIdx.z, data, "
+            "out); }"
+        )
     return Device(ptx_of(source))
 
 
@@ -113,10 +135,13 @@ def oracle(tmp_path_factory) -> ctypes.CDLL:
             f'\nextern "C" void f{k}(unsigned n, const unsigned *data, unsigned *out, '
             "unsigned bx, unsigned by, unsigned bz, unsigned blocks) {"
             "for (unsigned g = 0; g < blocks; ++g) for (unsigned t = 0; t < bx * by * bz; ++t)"
-            f"f{k}_body(g * bx * by * bz + t, n, t % bx, t / bx % by, t / (bx * by), data, out); }}")
+            f"f{k}_body(g * bx * by * bz + t, n, t % bx, t / bx % by, t / (bx * by), data, out); }}"
+        )
     (folder / "oracle.cpp").write_text(source)
-    subprocess.run(["g++", "-O1", "-w", "-shared", "-fPIC", folder / "oracle.cpp", "-o",
-                    folder / "oracle.so"], check=True)
+    subprocess.run(
+        ["g++", "-O1", "-w", "-shared", "-fPIC", folder / "oracle.cpp", "-o", folder / "oracle.so"],
+        check=True,
+    )
     return ctypes.CDLL(str(folder / "oracle.so"))
 
 
@@ -129,6 +154,11 @@ def test_random_control_flow_gives_each_thread_its_own_result(device, oracle, k)
             threads = int(np.prod(block)) * GRID[0]
             out, expected = np.zeros(threads, np.uint32), np.zeros(threads, np.uint32)
             device.launch(f"f{k}", GRID, block, np.uint32(n), data, out)
-            getattr(oracle, f"f{k}")(n, data.ctypes.data_as(ctypes.c_void_p),
-                                     expected.ctypes.data_as(ctypes.c_void_p), *block, GRID[0])
+            getattr(oracle, f"f{k}")(
+                n,
+                data.ctypes.data_as(ctypes.c_void_p),
+                expected.ctypes.data_as(ctypes.c_void_p),
+                *block,
+                GRID[0],
+            )
             np.testing.assert_array_equal(out, expected, err_msg=f"block {block}, n {n}")

@@ -93,8 +93,15 @@ def test_the_fault_of_the_lowest_block_is_reported_whatever_the_order(device):
 
 
 def test_a_read_before_the_start(device):
-    f = fault(device, "read_before", 1, 32, np.zeros(64, np.float32), np.zeros(32, np.float32),
-              np.int32(3))
+    f = fault(
+        device,
+        "read_before",
+        1,
+        32,
+        np.zeros(64, np.float32),
+        np.zeros(32, np.float32),
+        np.int32(3),
+    )
     assert (f.line, f.thread) == (8, (0, 0, 0))
     assert "12 bytes before the start of the 256-byte allocation" in str(f)
 
@@ -130,8 +137,9 @@ def test_shared_memory_past_its_end(device):
 
 
 def test_misaligned_access(device):
-    f = fault(device, "misaligned", 1, 32, np.zeros(256, np.uint8), np.zeros(32, np.float32),
-              np.int32(2))
+    f = fault(
+        device, "misaligned", 1, 32, np.zeros(256, np.uint8), np.zeros(32, np.float32), np.int32(2)
+    )
     assert (f.kind, f.line, f.thread) == ("misaligned", 23, (0, 0, 0))
 
 
@@ -161,7 +169,9 @@ def test_the_last_row_may_end_at_the_end_of_the_allocation(device):
 
 
 def test_a_vector_access_that_is_only_partly_inside(device):
-    f = fault(device, "vector_outside", 1, 32, np.zeros(126, np.float32), np.zeros((32, 4), np.float32))
+    f = fault(
+        device, "vector_outside", 1, 32, np.zeros(126, np.float32), np.zeros((32, 4), np.float32)
+    )
     assert (f.line, f.thread) == (47, (31, 0, 0))
     assert "8 bytes past its end" in str(f)
 
@@ -186,21 +196,33 @@ def test_an_endless_kernel_is_stopped_by_an_interrupt(device):
 
 
 def test_an_instruction_without_a_row_is_named_with_its_line():
-    device = Device(ptx_of("""extern "C" __global__ void f(float *x) {
+    device = Device(
+        ptx_of(
+            """extern "C" __global__ void f(float *x) {
         float y = x[threadIdx.x];
         asm("add.rz.f32 %0, %0, %0;" : "+f"(y));
         asm volatile("isspacep.global p, %0;" :: "l"(x));
         x[threadIdx.x] = y;
-    }""".replace('asm volatile("isspacep.global p, %0;" :: "l"(x));', "")))
+    }""".replace('asm volatile("isspacep.global p, %0;" :: "l"(x));', "")
+        )
+    )
     with pytest.raises(simt.Unsupported) as caught:
         device.launch("f", 1, 32, np.zeros(32, np.float32))
     assert "'add.rz.f32'" in str(caught.value) and "kernel.cu:3" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "hello", ".version 9.0\n.target sm_80\n.entry f() { foo",
-                                  ".version 9.0\n.entry f() { bra nowhere; }",
-                                  ".version 9.0\n.entry f() { ld.global.u32 %r1, [ ; }",
-                                  ".version 9.0\n.wrong thing;", "\0\1\2 .version"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "hello",
+        ".version 9.0\n.target sm_80\n.entry f() { foo",
+        ".version 9.0\n.entry f() { bra nowhere; }",
+        ".version 9.0\n.entry f() { ld.global.u32 %r1, [ ; }",
+        ".version 9.0\n.wrong thing;",
+        "\0\1\2 .version",
+    ],
+)
 def test_text_that_is_not_ptx(text):
     with pytest.raises((simt.InvalidPtx, simt.Unsupported)):
         module = simt.Module(text, simt.Memory(1 << 20))

@@ -7,9 +7,18 @@ import pytest
 from engine import Device, ptx_of
 
 F32, F64, I32, U32, I64, U64 = (np.float32, np.float64, np.int32, np.uint32, np.int64, np.uint64)
-C_TYPES = {F32: "float", F64: "double", I32: "int", U32: "unsigned", I64: "long long",
-           U64: "unsigned long long", np.int16: "short", np.uint8: "unsigned char",
-           np.int8: "signed char", np.uint16: "unsigned short"}
+C_TYPES = {
+    F32: "float",
+    F64: "double",
+    I32: "int",
+    U32: "unsigned",
+    I64: "long long",
+    U64: "unsigned long long",
+    np.int16: "short",
+    np.uint8: "unsigned char",
+    np.int8: "signed char",
+    np.uint16: "unsigned short",
+}
 
 
 def u64(x):
@@ -18,8 +27,11 @@ def u64(x):
 
 def truncated_quotient(a, b):
     """C's division: towards zero."""
-    return np.where((a < 0) != (b < 0), -(np.abs(a.astype(object)) // np.abs(b.astype(object))),
-                    np.abs(a.astype(object)) // np.abs(b.astype(object))).astype(a.dtype)
+    return np.where(
+        (a < 0) != (b < 0),
+        -(np.abs(a.astype(object)) // np.abs(b.astype(object))),
+        np.abs(a.astype(object)) // np.abs(b.astype(object)),
+    ).astype(a.dtype)
 
 
 def bits_of(x):
@@ -65,22 +77,62 @@ CASES = {
     "imad": ((I32, I32, I32), I32, "x * y + z", lambda x, y, z: x * y + z),
     "iwide": ((I32, I32), I64, "(long long)x * y", lambda x, y: x.astype(I64) * y),
     "uwide": ((U32, U32), U64, "(unsigned long long)x * y", lambda x, y: u64(x) * y),
-    "wide_mad": ((I32, I32, I64), I64, "(long long)x * y + z", lambda x, y, z: x.astype(I64) * y + z),
+    "wide_mad": (
+        (I32, I32, I64),
+        I64,
+        "(long long)x * y + z",
+        lambda x, y, z: x.astype(I64) * y + z,
+    ),
     "umulhi": ((U32, U32), U32, "__umulhi(x, y)", lambda x, y: (u64(x) * y >> U64(32)).astype(U32)),
-    "imulhi": ((I32, I32), I32, "__mulhi(x, y)", lambda x, y: (x.astype(I64) * y >> 32).astype(I32)),
-    "u64mulhi": ((U64, U64), U64, "__umul64hi(x, y)",
-                 lambda x, y: (x.astype(object) * y.astype(object) >> 64).astype(U64)),
+    "imulhi": (
+        (I32, I32),
+        I32,
+        "__mulhi(x, y)",
+        lambda x, y: (x.astype(I64) * y >> 32).astype(I32),
+    ),
+    "u64mulhi": (
+        (U64, U64),
+        U64,
+        "__umul64hi(x, y)",
+        lambda x, y: (x.astype(object) * y.astype(object) >> 64).astype(U64),
+    ),
     "lmul": ((I64, I64), I64, "x * y", lambda x, y: x * y),
-    "idiv": ((I32, I32), I32, "y == 0 || y == -1 ? 0 : x / y",
-             lambda x, y: np.where((y == 0) | (y == -1), 0, truncated_quotient(x, np.where(y == 0, 1, y)))),
-    "irem": ((I32, I32), I32, "y == 0 || y == -1 ? 0 : x % y",
-             lambda x, y: np.where((y == 0) | (y == -1), 0, np.fmod(x, np.where(y == 0, 1, y)))),
-    "udiv": ((U32, U32), U32, "y ? x / y : 1", lambda x, y: np.where(y != 0, x // np.where(y, y, 1), 1)),
-    "urem": ((U32, U32), U32, "y ? x % y : 1", lambda x, y: np.where(y != 0, x % np.where(y, y, 1), 1)),
+    "idiv": (
+        (I32, I32),
+        I32,
+        "y == 0 || y == -1 ? 0 : x / y",
+        lambda x, y: np.where(
+            (y == 0) | (y == -1), 0, truncated_quotient(x, np.where(y == 0, 1, y))
+        ),
+    ),
+    "irem": (
+        (I32, I32),
+        I32,
+        "y == 0 || y == -1 ? 0 : x % y",
+        lambda x, y: np.where((y == 0) | (y == -1), 0, np.fmod(x, np.where(y == 0, 1, y))),
+    ),
+    "udiv": (
+        (U32, U32),
+        U32,
+        "y ? x / y : 1",
+        lambda x, y: np.where(y != 0, x // np.where(y, y, 1), 1),
+    ),
+    "urem": (
+        (U32, U32),
+        U32,
+        "y ? x % y : 1",
+        lambda x, y: np.where(y != 0, x % np.where(y, y, 1), 1),
+    ),
     "udiv7": ((U32,), U32, "x / 7", lambda x: x // U32(7)),
     "idiv10": ((I32,), I32, "x / 10", lambda x: truncated_quotient(x, np.full_like(x, 10))),
-    "ldiv": ((I64, I64), I64, "y == 0 || y == -1 ? 0 : x / y",
-             lambda x, y: np.where((y == 0) | (y == -1), 0, truncated_quotient(x, np.where(y == 0, 1, y)))),
+    "ldiv": (
+        (I64, I64),
+        I64,
+        "y == 0 || y == -1 ? 0 : x / y",
+        lambda x, y: np.where(
+            (y == 0) | (y == -1), 0, truncated_quotient(x, np.where(y == 0, 1, y))
+        ),
+    ),
     "imin": ((I32, I32), I32, "min(x, y)", lambda x, y: np.minimum(x, y)),
     "umax": ((U32, U32), U32, "max(x, y)", lambda x, y: np.maximum(x, y)),
     "iabs": ((I32,), I32, "abs(x)", lambda x: np.abs(x)),
@@ -93,21 +145,50 @@ CASES = {
     "sar": ((I32, I32), I32, "x >> (y & 31)", lambda x, y: x >> (y & 31)),
     "shl64": ((U64, U32), U64, "x << (y & 63)", lambda x, y: x << u64(y & U32(63))),
     "sar64": ((I64, U32), I64, "x >> (y & 63)", lambda x, y: x >> (y & U32(63)).astype(I64)),
-    "funnel": ((U32, U32, U32), U32, "__funnelshift_l(x, y, z)",
-               lambda x, y, z: ((u64(y) << U64(32) | x) << u64(z & U32(31)) >> U64(32)).astype(U32)),
-    "funnel_r": ((U32, U32, U32), U32, "__funnelshift_r(x, y, z)",
-                 lambda x, y, z: ((u64(y) << U64(32) | x) >> u64(z & U32(31))).astype(U32)),
+    "funnel": (
+        (U32, U32, U32),
+        U32,
+        "__funnelshift_l(x, y, z)",
+        lambda x, y, z: ((u64(y) << U64(32) | x) << u64(z & U32(31)) >> U64(32)).astype(U32),
+    ),
+    "funnel_r": (
+        (U32, U32, U32),
+        U32,
+        "__funnelshift_r(x, y, z)",
+        lambda x, y, z: ((u64(y) << U64(32) | x) >> u64(z & U32(31))).astype(U32),
+    ),
     "popc": ((U32,), I32, "__popc(x)", lambda x: np.bitwise_count(x)),
     "popcll": ((U64,), I32, "__popcll(x)", lambda x: np.bitwise_count(x)),
     "clz": ((U32,), I32, "__clz(x)", lambda x: np.array([32 - int(v).bit_length() for v in x])),
-    "ffs": ((U32,), I32, "__ffs(x)", lambda x: np.array([(int(v) & -int(v)).bit_length() for v in x])),
+    "ffs": (
+        (U32,),
+        I32,
+        "__ffs(x)",
+        lambda x: np.array([(int(v) & -int(v)).bit_length() for v in x]),
+    ),
     "brev": ((U32,), U32, "__brev(x)", lambda x: np.array([int(f"{v:032b}"[::-1], 2) for v in x])),
-    "byte_perm": ((U32, U32), U32, "__byte_perm(x, y, 0x6142)",
-                  lambda x, y: (x >> U32(16) & U32(255)) | (y & U32(255)) << U32(8)
-                  | (x >> U32(8) & U32(255)) << U32(16) | (y >> U32(16) & U32(255)) << U32(24)),
-    "dp4a": ((I32, I32, I32), I32, "__dp4a(x, y, z)",
-             lambda x, y, z: z + (x.view(np.int8).reshape(-1, 4).astype(I32)
-                                  * y.view(np.int8).reshape(-1, 4)).sum(1, dtype=I32)),
+    "byte_perm": (
+        (U32, U32),
+        U32,
+        "__byte_perm(x, y, 0x6142)",
+        lambda x, y: (
+            (x >> U32(16) & U32(255))
+            | (y & U32(255)) << U32(8)
+            | (x >> U32(8) & U32(255)) << U32(16)
+            | (y >> U32(16) & U32(255)) << U32(24)
+        ),
+    ),
+    "dp4a": (
+        (I32, I32, I32),
+        I32,
+        "__dp4a(x, y, z)",
+        lambda x, y, z: (
+            z
+            + (x.view(np.int8).reshape(-1, 4).astype(I32) * y.view(np.int8).reshape(-1, 4)).sum(
+                1, dtype=I32
+            )
+        ),
+    ),
     "to_char": ((I32,), np.int8, "(signed char)x", lambda x: x.astype(np.int8)),
     "to_short": ((I32,), np.int16, "(short)x", lambda x: x.astype(np.int16)),
     "char_up": ((np.int8,), I32, "x * 3", lambda x: x.astype(I32) * 3),
@@ -118,13 +199,21 @@ CASES = {
     "l_to_i": ((I64,), I32, "(int)x", lambda x: x.astype(I32)),
     "ilt": ((I32, I32), I32, "x < y", lambda x, y: x < y),
     "ult": ((U32, U32), I32, "x < y", lambda x, y: x < y),
-    "logic": ((I32, I32), I32, "(x > 3 && y < 9) || x == y", lambda x, y: ((x > 3) & (y < 9)) | (x == y)),
+    "logic": (
+        (I32, I32),
+        I32,
+        "(x > 3 && y < 9) || x == y",
+        lambda x, y: ((x > 3) & (y < 9)) | (x == y),
+    ),
 }
 # float -> integer: the range that is defined everywhere
 CONVERSIONS = {
-    "f_to_i": (F32, I32, "(int)x"), "f_to_u": (F32, U32, "(unsigned)x"),
-    "d_to_i": (F64, I32, "(int)x"), "d_to_l": (F64, I64, "(long long)x"),
-    "f_rint": (F32, I32, "__float2int_rn(x)"), "f_floor": (F32, I32, "__float2int_rd(x)"),
+    "f_to_i": (F32, I32, "(int)x"),
+    "f_to_u": (F32, U32, "(unsigned)x"),
+    "d_to_i": (F64, I32, "(int)x"),
+    "d_to_l": (F64, I64, "(long long)x"),
+    "f_rint": (F32, I32, "__float2int_rn(x)"),
+    "f_floor": (F32, I32, "__float2int_rd(x)"),
 }
 N = 1000
 
@@ -145,12 +234,16 @@ def values(dtype, rng) -> np.ndarray:
 
 
 def kernel(name, arguments, result, expression) -> str:
-    names = "xyz"[:len(arguments)]
-    parameters = "".join(f"const {C_TYPES[t]} *{n}s, " for n, t in zip(names, arguments, strict=True))
+    names = "xyz"[: len(arguments)]
+    parameters = "".join(
+        f"const {C_TYPES[t]} *{n}s, " for n, t in zip(names, arguments, strict=True)
+    )
     loads = " ".join(f"{C_TYPES[t]} {n} = {n}s[i];" for n, t in zip(names, arguments, strict=True))
-    return (f'extern "C" __global__ void k_{name}({parameters}{C_TYPES[result]} *out, int n) {{'
-            f"int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return; {loads}"
-            f"out[i] = {expression}; }}\n")
+    return (
+        f'extern "C" __global__ void k_{name}({parameters}{C_TYPES[result]} *out, int n) {{'
+        f"int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return; {loads}"
+        f"out[i] = {expression}; }}\n"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -189,10 +282,16 @@ def test_float_to_integer(device, name):
     np.testing.assert_array_equal(run(device, name, [x], result), rounding(x).astype(result))
 
 
-APPROXIMATE = {  # CUDA C on x, NumPy in float64, relative error allowed (CUDA guide's bounds, in ulp)
-    "exp2f": ("exp2f(x)", np.exp2, 2), "expf": ("expf(x)", np.exp, 2), "logf": ("logf(x)", np.log, 2),
-    "sinf": ("sinf(x)", np.sin, 2), "cosf": ("cosf(x)", np.cos, 2), "rsqrtf": ("rsqrtf(x)", None, 2),
-    "tanhf": ("tanhf(x)", np.tanh, 3), "powf": ("powf(x, 1.7f)", lambda x: x ** np.float64(F32(1.7)), 8),
+# CUDA C on x, NumPy in float64, error allowed in ulp (the CUDA guide's bounds)
+APPROXIMATE = {
+    "exp2f": ("exp2f(x)", np.exp2, 2),
+    "expf": ("expf(x)", np.exp, 2),
+    "logf": ("logf(x)", np.log, 2),
+    "sinf": ("sinf(x)", np.sin, 2),
+    "cosf": ("cosf(x)", np.cos, 2),
+    "rsqrtf": ("rsqrtf(x)", None, 2),
+    "tanhf": ("tanhf(x)", np.tanh, 3),
+    "powf": ("powf(x, 1.7f)", lambda x: x ** np.float64(F32(1.7)), 8),
 }
 
 

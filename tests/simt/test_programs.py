@@ -145,10 +145,12 @@ __global__ void grid3d(int *out) {
 __global__ void transpose(const float *x, float *out, int n) {
     __shared__ float tile[32][33];
     int i = blockIdx.y * 32 + threadIdx.y, j = blockIdx.x * 32 + threadIdx.x;
-    for (int k = 0; k < 32; k += 8) if (i + k < n && j < n) tile[threadIdx.y + k][threadIdx.x] = x[(i + k) * n + j];
+    for (int k = 0; k < 32; k += 8)
+        if (i + k < n && j < n) tile[threadIdx.y + k][threadIdx.x] = x[(i + k) * n + j];
     __syncthreads();
     i = blockIdx.x * 32 + threadIdx.y; j = blockIdx.y * 32 + threadIdx.x;
-    for (int k = 0; k < 32; k += 8) if (i + k < n && j < n) out[(i + k) * n + j] = tile[threadIdx.x][threadIdx.y + k];
+    for (int k = 0; k < 32; k += 8)
+        if (i + k < n && j < n) out[(i + k) * n + j] = tile[threadIdx.x][threadIdx.y + k];
 }
 
 __global__ void stencil(const unsigned *x, unsigned *out, unsigned n) {
@@ -168,7 +170,8 @@ __global__ void after_return(const int *x, int *out, int n) {
 __global__ void asm_scope(const unsigned *x, unsigned *out) {
     unsigned t = threadIdx.x, y = x[t], z;
     asm("{ .reg .u32 p; mul.lo.u32 p, %1, 3; add.u32 %0, p, 1; }" : "=r"(z) : "r"(y));
-    asm("{ .reg .u32 p; .reg .pred q; setp.gt.u32 q, %1, 50; mov.u32 p, %0; @q add.u32 p, p, 7; @!q sub.u32 p, p, 2; mov.u32 %0, p; }" : "+r"(z) : "r"(y));
+    asm("{ .reg .u32 p; .reg .pred q; setp.gt.u32 q, %1, 50; mov.u32 p, %0;"
+        "@q add.u32 p, p, 7; @!q sub.u32 p, p, 2; mov.u32 %0, p; }" : "+r"(z) : "r"(y));
     out[t] = z;
 }
 }
@@ -273,7 +276,9 @@ def test_module_variables_keep_their_values_between_launches(device):
     np.testing.assert_array_equal(out, (63 - np.arange(64)) * 0.5)
     address, nbytes = device.module.globals["counter"]
     assert nbytes == 4
-    assert int.from_bytes((__import__("ctypes").c_char * 4).from_address(address).raw, "little") == 168
+    assert (
+        int.from_bytes((__import__("ctypes").c_char * 4).from_address(address).raw, "little") == 168
+    )
 
 
 def test_dynamic_shared_memory(device, rng):
@@ -364,7 +369,10 @@ def test_functions_that_are_not_inlined(device):
 def test_printf_comes_in_the_order_of_the_blocks(device, capsys):
     device.launch("prints", 3, 32, np.int32(2))
     assert capsys.readouterr().out == "".join(
-        f"{b}/{t}: {1.5 * t:5.2f} text|-7  |ff 1099511627776 q %\n" for b in range(3) for t in range(2))
+        f"{b}/{t}: {1.5 * t:5.2f} text|-7  |ff 1099511627776 q %\n"
+        for b in range(3)
+        for t in range(2)
+    )
 
 
 def test_a_failed_assertion_is_a_fault_with_its_text(device):
