@@ -145,6 +145,12 @@ if backend == "cpu":
 else:
     _find_nvcc()
 
-from pycuda.autoinit import context, device  # noqa: E402, F401 - binds to the driver chosen above
+try:
+    from pycuda.autoinit import context, device  # noqa: F401 - binds to the driver chosen above
+except ImportError as error:
+    if backend == "cpu" or "libcuda" not in str(error) and "undefined symbol" not in str(error):
+        raise
+    raise BackendError(f"PyCUDA does not load on this NVIDIA driver ({error}). Run `make setup` "
+                       f"again, or set {VARIABLE}=cpu.") from error
 
 _announce(_choice)

@@ -53,12 +53,12 @@ def _is_source(path: str) -> bool:
 
 def run_script(arguments: list[str]) -> None:
     """Make the script this process's ``__main__``, and run it to its end."""
-    script = arguments[0]
+    script = os.path.abspath(arguments[0])
     sys.argv = arguments
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.realpath(script))
     main_module = types.ModuleType("__main__")
-    main_module.__file__ = os.path.abspath(script)
+    main_module.__file__ = script
     main_module.__cached__ = None
     main_module.__builtins__ = __builtins__
     main_module.__loader__ = importlib.machinery.SourceFileLoader("__main__", script)
@@ -70,10 +70,13 @@ def run_script(arguments: list[str]) -> None:
 
 def _show_uncaught(hook: Callable[..., None], kind: type[BaseException], error: BaseException,
                    trace: TracebackType | None) -> None:
-    """Let `hook` print an uncaught exception, without the frames of runpy and of this file."""
-    while trace is not None and trace.tb_frame.f_code.co_filename in ("<frozen runpy>", __file__):
+    """Let `hook` print an uncaught exception, without the frames up to this file's last."""
+    shown = trace
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == __file__:
+            shown = trace.tb_next
         trace = trace.tb_next
-    hook(kind, error.with_traceback(trace), trace)
+    hook(kind, error.with_traceback(shown), shown)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 from helpers import simt
 
 from . import context, device, handles, ptxas
-from .errors import TEXTS, DriverError, Result, explain
+from .errors import DriverError, Result, explain
 
 ELF, FATBIN = b"\x7fELF", b"\x50\xed\x55\xba"
 _TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)(\d)([af]?)", re.MULTILINE)
@@ -138,7 +138,7 @@ def _check_target(target: re.Match, is_cubin: bool) -> None:
     if (major, minor) > mine or special or (is_cubin and major != mine[0]):
         code = Result.NO_BINARY_FOR_GPU if is_cubin else Result.INVALID_PTX
         raise DriverError(
-            code, f"{TEXTS[code]}: it is for sm_{major}{minor}{special}, and the CPU driver is an "
+            code, f"this image is for sm_{major}{minor}{special}, and the CPU driver is an "
             f"sm_{mine[0]}{mine[1]} device (leave arch out, or say arch='sm_{mine[0]}{mine[1]}')")
 
 
