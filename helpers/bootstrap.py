@@ -108,6 +108,7 @@ class Setup:
         self.toolkits = toolkit
         self.python = python
         self.lock = lock
+        self.stamp = _read_stamp()
         self.site_packages = (
             VENV / "lib" / "python{}.{}".format(*python["version"]) / "site-packages"
         )
@@ -155,11 +156,12 @@ class Setup:
         for name in INPUTS:
             digest.update((ROOT / name).read_bytes())
         return {"checkout": str(ROOT), "python": self._dotted_version(),
-                "inputs": digest.hexdigest(), "toolkit": str(toolkit)}
+                "inputs": digest.hexdigest(), "toolkit": str(toolkit),
+                "pycuda": self._pycuda_key(toolkit)}
 
     def _is_done(self) -> bool:
         toolkit = self._find_toolkit()
-        if toolkit is None or _read_stamp() != self._state(toolkit):
+        if toolkit is None or self.stamp != self._state(toolkit):
             return False
         return _modules_are_there()
 
@@ -180,8 +182,8 @@ class Setup:
     def _venv_is_sound(self) -> bool:
         """Whether .venv is whole, of the wanted Python, and was made in this folder."""
         found = prerequisites.probe(str(PYTHON))
-        moved = _read_stamp().get("checkout", str(ROOT)) != str(ROOT)
-        spoilt = STAMP.is_file() and not _modules_are_there()
+        moved = self.stamp.get("checkout", str(ROOT)) != str(ROOT)
+        spoilt = self.stamp and not _modules_are_there()
         if found is None or moved or spoilt or UNFINISHED.exists():
             return False
         same = found["version"] == self.python["version"]
@@ -211,32 +213,35 @@ class Setup:
         return toolkit
 
     def _install(self, toolkit) -> None:
-        """PyCUDA and the other libraries; PyCUDA compiles while the others are fetched."""
-        house = WHEELHOUSE / self._wheel_key(toolkit)
-        wheel = next(house.glob("pycuda-*.whl"), None)
-        if wheel:
-            with _step("Libraries"):
-                self._pip_install_pycuda(wheel)
-                self._pip_install(*_requirements(), "-e", ".")
+        """The libraries and PyCUDA, which compiles, if it has to, while the others are fetched."""
+        key = self._pycuda_key(toolkit)
+        if self.stamp.get("pycuda", key) == key and self._pycuda_loads():
+            self._install_libraries()
+            return
+        house = WHEELHOUSE / key
+        if any(house.glob("pycuda-*.whl")):
+            self._install_libraries()
+            self._pip_install_pycuda(house)
             if self._pycuda_loads():
                 return
             print("The PyCUDA kept in .cache/wheels does not load here; compiling it anew.")
             shutil.rmtree(house)
-        build = PycudaBuild(self, toolkit, house)
-        try:
-            with _step("Libraries; PyCUDA compiles meanwhile"):
-                self._pip_install(*_requirements(), "-e", ".")
+        with PycudaBuild(self.lock, toolkit, house) as build:
+            self._install_libraries("Libraries; PyCUDA compiles meanwhile")
             with _step("PyCUDA (about a minute, only once)"):
-                wheel = build.finish()
-                self._pip_install_pycuda(wheel)
-        finally:
-            build.stop()
+                build.finish()
+                self._pip_install_pycuda(house)
         if not self._pycuda_loads():
             raise SetupError(f"PyCUDA was built but does not load; see {LOG}.")
 
-    def _wheel_key(self, toolkit) -> str:
-        return "cp{}{}-cu{}-{}".format(*self.python["version"][:2], toolkit.version[0],
-                                       platform.machine())
+    def _install_libraries(self, title: str = "Libraries") -> None:
+        with _step(title):
+            self._pip_install(*_requirements(), "-e", ".")
+
+    def _pycuda_key(self, toolkit) -> str:
+        """Which PyCUDA a set-up needs; also the name of its wheel's folder in the wheelhouse."""
+        python = "cp{}{}".format(*self.python["version"])
+        return f"{PYCUDA}-{python}-cu{toolkit.version[0]}-{platform.machine()}".replace("==", "-")
 
     def _pycuda_loads(self) -> bool:
         """Whether PyCUDA's extension finds every symbol it needs in the CPU driver's library."""
@@ -267,7 +272,8 @@ class Setup:
 
     # --- running commands ----------------------------------------------------------------------
 
-    def _pip_install_pycuda(self, wheel: Path) -> None:
+    def _pip_install_pycuda(self, house: Path) -> None:
+        wheel = next(house.glob("pycuda-*.whl"))
         self._pip_install("--force-reinstall", "--no-deps", wheel)  # whatever is there already
         self._pip_install(wheel)  # what it depends on
 
@@ -296,7 +302,7 @@ class Setup:
 class PycudaBuild:
     """PyCUDA's wheel in the making, in a process of its own."""
 
-    def __init__(self, setup: Setup, toolkit, house: Path) -> None:
+    def __init__(self, lock: int, toolkit, house: Path) -> None:
         self.house = house
         self.folder = Path(tempfile.mkdtemp(dir=VENV, prefix="pycuda-"))
         self.log = CACHE / "pycuda-build.log"
@@ -308,20 +314,22 @@ class PycudaBuild:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 self.command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, pass_fds=(setup.lock,), start_new_session=True)
+                stderr=log, pass_fds=(lock,))
 
-    def finish(self) -> Path:
+    def __enter__(self) -> PycudaBuild:
+        return self
+
+    def finish(self) -> None:
         """Wait for the wheel and keep it in the wheelhouse."""
         if self.process.wait() != 0:
             raise _failure(self.command, self.log)
         self.house.parent.mkdir(parents=True, exist_ok=True)
         (self.folder / "wheels").rename(self.house)
-        return next(self.house.glob("pycuda-*.whl"))
 
-    def stop(self) -> None:
-        """End the build if it still runs, compilers included, and remove what it leaves."""
+    def __exit__(self, *_) -> None:
+        """End the build if it still runs, and remove what it leaves."""
         if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGTERM)
+            self.process.send_signal(signal.SIGINT)  # at which pip cleans up after itself
             self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
