@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -364,8 +365,8 @@ def _build_home(folder: Path, toolkit) -> Path:
 
 def _modules_are_there() -> bool:
     """Whether .venv's Python finds what was installed; nothing is imported."""
-    names = ["helpers", "ipykernel", "jupyterlab", "llvmlite", "matplotlib", "mpmath", "nbformat",
-             "nbval", "numpy", "pycuda.driver", "pytest", "ruff"]
+    required = [re.match(r"\w+", line)[0] for line in _requirements()]  # named as their modules
+    names = ["helpers", "pycuda.driver", *required]
     look = f"import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, {names})))"
     return _venv_python_succeeds("-c", look)
 
