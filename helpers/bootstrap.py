@@ -69,7 +69,7 @@ def main() -> int:
     try:
         with _lock() as lock:
             Setup(python, lock).run()
-    except SetupError as error:
+    except (SetupError, OSError) as error:
         print(f"\nSet-up stopped: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -128,8 +128,8 @@ class Setup:
             if not venv_is_sound:
                 self._make_venv()
             toolkit = self._settle_toolkit()
-            self._install(toolkit)
             self._check_compiler(toolkit)
+            self._install(toolkit)
         except SetupError:
             UNFINISHED.unlink()  # stopped between two whole steps: what is there is sound
             raise
@@ -324,6 +324,7 @@ class PycudaBuild:
         """Wait for the wheel and keep it in the wheelhouse."""
         if self.process.wait() != 0:
             raise _failure(self.command, self.log)
+        shutil.rmtree(self.house, ignore_errors=True)
         self.house.parent.mkdir(parents=True, exist_ok=True)
         (self.folder / "wheels").rename(self.house)
 
@@ -350,7 +351,10 @@ def _build_home(folder: Path, toolkit) -> Path:
             (home / name).symlink_to(Path.home() / name)
     # Linked against by the name that the NVIDIA driver's library has too.  It must define what
     # PyCUDA uses: with an empty library --as-needed would drop the name from PyCUDA's extension.
-    library.build(stub).rename(stub / "libcuda.so")
+    try:
+        library.build(stub).rename(stub / "libcuda.so")
+    except library.BuildError as error:
+        raise SetupError(str(error)) from None
     options = {
         "CUDA_ROOT": str(toolkit.root),
         "CUDA_INC_DIR": [str(toolkit.include)],
