@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from . import instructions, ptx, runtime
+from . import instructions, ptx, runtime, warp
 from .access import Memory, parameter_offsets, provenance
 from .access import parse as parse_access
 from .calls import external_call
@@ -52,6 +52,7 @@ class Layout:
     bounds: list = field(default_factory=lambda: [None])  # what each slot of Launch.bounds is about
     frame_bytes: int = 0
     sources: list[ptx.Instruction] = field(default_factory=list)  # by instruction id
+    resumes: list[ptx.Instruction | None] = field(default_factory=list)  # by resume point - 1
 
     def parameter_offset(self, name: str) -> int:
         if name not in self.parameters:
@@ -136,6 +137,7 @@ class _Kernel(Emitter):
         self.structure = shapes.structure
         self.memory = Memory(self, layout)
         self.resumes: list[str] = []
+        self._last: ptx.Instruction | None = None  # of the block before, for loops without any
         self.frame_bytes = 64
         self._frame_places: dict[str, int] = {}
         self.whole = self._mask_never_changes()
@@ -205,7 +207,7 @@ class _Kernel(Emitter):
                 *text,
                 "}",
                 runtime.CHECKER,
-                runtime.scheduler(self.geometry.warps),
+                runtime.scheduler(self.geometry.warps, self.layout.frame_bytes),
                 '!0 = !{!"branch_weights", i32 2000, i32 1}',
                 "!1 = !{}",
                 '!2 = !{!"branch_weights", i32 1, i32 2000}',
@@ -220,6 +222,8 @@ class _Kernel(Emitter):
             "  %mask = alloca i32",
             "  %alive = alloca i32",
             "  %slice = alloca i32",
+            "  %wrote = alloca i32",
+            "  store i32 0, ptr %wrote",
             f"  store i32 {runtime.SLICE}, ptr %slice",
         ]
         lines += [f"  {m} = alloca i32" for m in masks]
@@ -278,6 +282,7 @@ class _Kernel(Emitter):
                 self.memory.merged_checks(groups[id(i)])
             if not self._is_invariant(i):
                 self._instruction(index, scope, i, live)
+        self._last = self.instruction or self._last
         self.instruction = None
         self._end(index, scope, block.end)
 
@@ -312,9 +317,9 @@ class _Kernel(Emitter):
         offsets = [parse_access(self, i).address.offset for _, i in group]
         return max(offsets) - min(offsets) < 2048 or "shared" in group[0][1].modifiers
 
-    def _take_turn(self, live: int) -> None:
+    def _take_turn(self, live: int, mask: str) -> None:
         """At a loop's back edge: when the slice is up, let other warps run, or give up if the
-        launch has been stopped."""
+        launch has been stopped. mask: the lanes in the loop, kept at the frame's start."""
         left = self.op(f"sub i32 {self.op('load i32, ptr %slice')}, 1")
         self.line(f"store i32 {left}, ptr %slice")
         up, turn, on = (
@@ -328,6 +333,7 @@ class _Kernel(Emitter):
         go, leave = self.op(f"icmp eq i32 {stop}, 0"), self.fresh("leave")[1:]
         self.line(f"br i1 {go}, label %{leave}, label %stopped, !prof !0")
         self.label(leave)
+        self.line(f"store i32 {mask}, ptr %frame")
         self._suspend(live, runtime.READY)
         self.line(f"br label %{on}")
         self.label(on)
@@ -369,7 +375,7 @@ class _Kernel(Emitter):
             self.line(f"br label %{self._exhausted(scope)}")
             return
         if target <= at:
-            self._take_turn(self.graph.blocks[target].live_in | scope.preserve)
+            self._take_turn(self.graph.blocks[target].live_in | scope.preserve, mask)
             mask = self._current_mask(scope)
         component = scope.component_of(target)
         if component is None:
@@ -421,12 +427,14 @@ class _Kernel(Emitter):
         n = component.number
         self.label(f"c{n}")
         if component.cyclic:
-            live = component.scope.preserve
-            for b in [p.entry for p in component.parts] + [component.join] * (
-                component.join is not None
-            ):
-                live |= self.graph.blocks[b].live_in
-            self._take_turn(live)
+            live, mask = component.scope.preserve, "0"
+            for part in component.parts:
+                live |= self.graph.blocks[part.entry].live_in
+                waiting = self.op(f"load i32, ptr {self._pending(part.entry)}")
+                mask = self.op(f"or i32 {mask}, {waiting}")
+            if component.join is not None:
+                live |= self.graph.blocks[component.join].live_in
+            self._take_turn(live, mask)
         self.line(f"br label %{self._part_label(component, 0)}")
         for k, part in enumerate(component.parts):
             self.label(f"c{n}_{k}")
@@ -468,6 +476,9 @@ class _Kernel(Emitter):
             return
         if i.opcode in ("bar", "barrier"):
             self._barrier(scope, i, live)
+            return
+        if i.opcode in warp.TABLE:
+            self._guarded(i, lambda: self._exchange(block, i))
             return
         number = self._ids[id(i)]
         if i.opcode in ("ld", "st", "atom", "red", "trap", "call"):
@@ -528,7 +539,13 @@ class _Kernel(Emitter):
         self.label(done)
         self.mask = outer
 
+    def _exchange(self, block: int, i: ptx.Instruction) -> None:
+        for name, value in warp.TABLE[i.opcode](self, i):
+            self._assign(block, i, name, value)
+
     def _memory(self, block: int, i: ptx.Instruction, number: int) -> None:
+        if _writes(i):
+            self.line(f"store i32 {runtime.WROTE}, ptr %wrote")
         if i.opcode == "trap":
             self._fault(_TRAP, number, self.mask)
             self.label(self.fresh("never")[1:])
@@ -559,8 +576,6 @@ class _Kernel(Emitter):
         self.wide = shape is None or shape.varying
         if i.opcode == "setp":
             return self._set_predicates(i)
-        if i.opcode in _WARP:
-            return _WARP[i.opcode](self, i)
         if i.opcode == "mov" and isinstance(i.operands[0], ptx.Vector):
             parts = instructions.unpack(self, i)
             return [
@@ -724,11 +739,15 @@ class _Kernel(Emitter):
         saved = self._saved(live)
         label = f"resume{len(self.resumes) + 1}"
         self.resumes.append(label)
+        self.layout.resumes.append(self.instruction or self._last)
         for slot, ty, place in saved:
             value = self.op(f"load {ty}, ptr {slot}")
             p = self.op(f"getelementptr i8, ptr %frame, i64 {place}")
             self.line(f"store {ty} {value}, ptr {p}, align {_alignment(ty)}")
-        self.line(f"ret i32 {len(self.resumes) | flag}")
+        code = str(len(self.resumes) | flag)
+        if flag:
+            code = self.op(f"or i32 {code}, {self.op('load i32, ptr %wrote')}")
+        self.line(f"ret i32 {code}")
         self.label(label)
         for slot, ty, place in saved:
             p = self.op(f"getelementptr i8, ptr %frame, i64 {place}")
@@ -829,6 +848,15 @@ class _Kernel(Emitter):
         raise self.unsupported(f"{self.instruction.text}: address of {name}")
 
 
+def _writes(i: ptx.Instruction) -> bool:
+    """Whether an instruction changes memory each time, as no poll of a flag or a lock does."""
+    if i.opcode in ("st", "red"):
+        return True
+    if i.opcode != "atom" or not {"add", "inc", "dec"} & set(i.modifiers):
+        return False
+    return not (isinstance(i.operands[-1], ptx.Immediate) and i.operands[-1].value == 0)
+
+
 def _bytes(ty: str) -> int:
     if ty.startswith("<"):
         return LANES * max(1, bits(ty.split(" x ")[1].rstrip(">")) // 8)
@@ -837,78 +865,3 @@ def _bytes(ty: str) -> int:
 
 def _alignment(ty: str) -> int:
     return min(64, _bytes(ty))
-
-
-# -- instructions across lanes (9.7.8.6, 9.7.13) ----------------------------------------
-
-
-def _shuffle(e: _Kernel, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
-    """shfl.sync: each lane reads another's value (PTX ISA 9.7.8.6 has the lane arithmetic)."""
-    if "sync" not in i.modifiers:
-        raise e.unsupported()
-    mode = i.modifiers[1]
-    out = i.operands[0]
-    names = [o.name for o in out] if isinstance(out, tuple) else [out.name]
-    value = e.spread(e.lanes(i.operands[1], "b32"))
-    v = vector("i32")
-    lane = e.pattern_constant("i32", range(LANES))
-    b, c = (e.spread(e.lanes(o, "b32")) for o in i.operands[2:4])
-    low5 = "splat (i32 31)"
-    b = e.op(f"and {v} {b}, {low5}")
-    clamp = e.op(f"and {v} {c}, {low5}")
-    segment = e.op(f"and {v} {e.op(f'lshr {v} {c}, splat (i32 8)')}, {low5}")
-    free = e.op(f"xor {v} {segment}, {low5}")
-    first = e.op(f"and {v} {lane}, {segment}")
-    last = e.op(f"or {v} {first}, {e.op(f'and {v} {clamp}, {free}')}")
-    if mode == "up":
-        source = e.op(f"sub {v} {lane}, {b}")
-        inside = e.op(f"icmp sge {v} {source}, {last}")
-    else:
-        if mode == "down":
-            source = e.op(f"add {v} {lane}, {b}")
-        elif mode == "bfly":
-            source = e.op(f"xor {v} {lane}, {b}")
-        else:
-            source = e.op(f"or {v} {first}, {e.op(f'and {v} {b}, {free}')}")
-        inside = e.op(f"icmp sle {v} {source}, {last}")
-    source = e.op(f"select {vector('i1')} {inside}, {v} {source}, {v} {lane}")
-    e.line(f"store {v} {value}, ptr %scratch")
-    places = e.op(f"getelementptr i32, ptr %scratch, {v} {source}")
-    name = "@llvm.masked.gather.v32i32.v32p0"
-    e.declarations.add(f"declare {v} {name}({vector('ptr')}, i32, {vector('i1')}, {v})")
-    result = e.op(
-        f"call {v} {name}({vector('ptr')} {places}, i32 4, {vector('i1')} splat (i1 true), "
-        f"{v} zeroinitializer)"
-    )
-    values = [Lanes("i32", result, None), Lanes("i1", inside, None)]
-    return list(zip(names, values, strict=False))
-
-
-def _vote(e: _Kernel, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
-    """vote.sync.{ballot, all, any, uni} among the active lanes that the member mask names."""
-    if "sync" not in i.modifiers:
-        raise e.unsupported()
-    members = e.lanes(i.operands[-1], "b32")
-    if members.pattern is None:
-        raise e.unsupported(f"{i.name} with a member mask that differs between lanes")
-    predicate = e.spread(e.lanes(i.operands[1], "pred"))
-    active = e.op(f"and i32 {members.ssa}, {e.mask}")
-    ballot = e.op(f"bitcast {vector('i1')} {predicate} to i32")
-    votes = e.op(f"and i32 {ballot}, {active}")
-    name = i.operands[0].name
-    if "ballot" in i.modifiers:
-        return [(name, Lanes("i32", votes))]
-    everyone = e.op(f"icmp eq i32 {votes}, {active}")
-    nobody = e.op(f"icmp eq i32 {votes}, 0")
-    if "any" in i.modifiers:
-        everyone = e.op(f"xor i1 {nobody}, true")
-    elif "uni" in i.modifiers:
-        everyone = e.op(f"or i1 {everyone}, {nobody}")
-    return [(name, Lanes("i1", everyone))]
-
-
-def _active_mask(e: _Kernel, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
-    return [(i.operands[0].name, Lanes("i32", e.mask))]
-
-
-_WARP = {"shfl": _shuffle, "vote": _vote, "activemask": _active_mask}

@@ -60,6 +60,7 @@ class Emitter:
         self.mask = "-1"
         self.wide = True
         self._names = 0
+        self._functions: set[str] = set()
         self._entry_values: dict[str, str] = {}
         for name, kind in kernel.registers.items():
             ty = self.slot_type(name, kind)
@@ -93,6 +94,12 @@ class Emitter:
             self.entry.append(f"  {name} = {text}")
             self._entry_values[text] = name
         return self._entry_values[text]
+
+    def function(self, name: str, head: str, body: str) -> None:
+        """Adds the module-level function `define internal HEAD { BODY }`, once for each name."""
+        if name not in self._functions:
+            self._functions.add(name)
+            self.constants.append(f"define internal {head} {{\n{body}\n}}")
 
     def unsupported(self, what: str | None = None) -> Unsupported:
         i = self.instruction

@@ -7,6 +7,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from ctypes import byref, c_int32, c_int64, c_void_p
 from pathlib import PurePath
 
@@ -17,11 +18,17 @@ from .errors import Fault, Interrupted, Unsupported
 from .flow import Graph
 from .hostcalls import Output, format_printf, text_at
 from .memory import Memory
-from .runtime import FAULT_KINDS, SLACK, Context, Launch
+from .runtime import FAULT_KINDS, READY, SLACK, WROTE, Context, Launch
 from .shapes import LANES, Geometry
 
 Dim = tuple[int, int, int]
 HOST_CALL = ctypes.CFUNCTYPE(c_int32, c_void_p, c_int32, ctypes.c_uint32, c_int32)
+IDLE = ctypes.CFUNCTYPE(c_int32, c_void_p)
+
+# Blocks that run at once if those before them wait: what a large GPU holds.
+RESIDENT_BLOCKS = 160
+# A launch is a deadlock if this long (in seconds) all its warps have done nothing but poll.
+DEADLOCK_AFTER = 2.0
 
 
 class Module:
@@ -151,11 +158,16 @@ class _Run:
         )
         self.output = Output()
         self.assertions: dict[int, str] = {}  # by worker
-        if layout.host_calls:
-            self._keep.append(HOST_CALL(self._host_call))
-            self.launch.host_call = ctypes.cast(self._keep[-1], c_void_p)
-        self.workers = max(1, min(len(os.sched_getaffinity(0)), blocks))
-        self.contexts = [self._context(k) for k in range(self.workers)]
+        self._callbacks = IDLE(self._idle), HOST_CALL(self._host_call)
+        self.launch.idle, self.launch.host_call = (
+            ctypes.cast(c, c_void_p).value for c in self._callbacks
+        )
+        self._lock = threading.Lock()
+        self._seen: tuple = ()
+        self._seen_at = 0.0
+        self.done: queue.SimpleQueue = queue.SimpleQueue()
+        workers = max(1, min(len(os.sched_getaffinity(0)), blocks))
+        self.contexts = [self._context(k) for k in range(workers)]
 
     def _array(self, values: list[int]) -> int:
         self._keep.append((c_int64 * max(1, len(values)))(*values))
@@ -177,6 +189,7 @@ class _Run:
             worker=worker,
             shared=self._buffer(self.shared_bytes),
             frames=self._buffer(layout.frame_bytes * warps),
+            shadows=self._buffer(layout.frame_bytes * warps),
             local=self._buffer(layout.local_stride * LANES * warps),
             states=self._buffer(4 * warps),
         )
@@ -190,17 +203,19 @@ class _Run:
         return -(-(address + SLACK) // 256) * 256
 
     def run(self) -> None:
-        done: queue.SimpleQueue = queue.SimpleQueue()
         for context in self.contexts:
-            _pool.put((self.code.run, context, done))
+            _pool.put((self.code.run, context, self.done))
+        finished = 0
         try:
-            for _ in self.contexts:
-                done.get()
+            while finished < len(self.contexts):
+                self.done.get()
+                finished += 1
         except BaseException:  # a KeyboardInterrupt: stop, then wait for the workers to notice
             self.launch.stop = 1
             self.launch.end_block = 0
-            for _ in range(self.workers):
-                done.get(timeout=5)
+            while finished < len(self.contexts):
+                self.done.get(timeout=5)
+                finished += 1
             raise
         finally:
             sys.stdout.write(self.output.text())
@@ -209,6 +224,47 @@ class _Run:
             raise self._fault(min(faults, key=lambda c: c.block))
         if self.launch.stop:
             raise Interrupted(f"kernel {self.code.kernel.name} was stopped")
+
+    def _idle(self, context: int) -> int:
+        """All warps of a worker's block only poll: see whether another block could help them.
+
+        Nonzero ends the launch as a deadlock.
+        """
+        c = Context.from_address(context)
+        if self.launch.stop:
+            return 0  # the warps see it themselves
+        with self._lock:
+            waiting = self.launch.next_block < self.launch.end_block
+            if waiting and len(self.contexts) < RESIDENT_BLOCKS:
+                self.contexts.append(self._context(len(self.contexts)))
+                task = (self.code.run, self.contexts[-1], self.done)
+                threading.Thread(target=_Pool.perform, args=task, daemon=True).start()
+            seen = (self.launch.next_block, *(c.rounds for c in self.contexts))
+            now = time.monotonic()
+            if seen != self._seen:
+                self._seen, self._seen_at = seen, now
+            elif now - self._seen_at > DEADLOCK_AFTER:
+                self._record_deadlock(c)
+                return 1
+        time.sleep(0.0005)
+        return 0
+
+    def _record_deadlock(self, c: Context) -> None:
+        states = (c_int32 * self.code.geometry.warps).from_address(c.states)
+        c.fault_kind = 7
+        c.fault_warp = next(w for w, state in enumerate(states) if state >= READY)
+        frame = c.frames + c.fault_warp * self.code.layout.frame_bytes
+        mask = ctypes.c_uint32.from_address(frame).value  # the lanes in the loop
+        c.fault_lane = (mask & -mask).bit_length() - 1
+        for other in self.contexts:  # they would find the same
+            if other is not c:
+                self.launch.stop = 1
+
+    def _deadlock(self, i: ptx.Instruction, c: Context) -> str:
+        return (
+            "deadlock: this thread waits in a loop for something that no thread which can run will "
+            f"do (for {DEADLOCK_AFTER:g} s all of them have only polled)"
+        )
 
     def _host_call(self, context: int, number: int, mask: int, warp: int) -> int:
         """printf or a failed assert of the lanes in `mask`; nonzero ends the launch."""
@@ -241,7 +297,12 @@ class _Run:
 
     def _fault(self, c: Context) -> Fault:
         kind = FAULT_KINDS[c.fault_kind]
-        i = self.code.layout.sources[c.fault_instruction]
+        layout = self.code.layout
+        if kind == "deadlock":
+            states = (c_int32 * self.code.geometry.warps).from_address(c.states)
+            i = layout.resumes[(states[c.fault_warp] & WROTE - 1) - 1]
+        else:
+            i = layout.sources[c.fault_instruction]
         x, y, _ = self.code.geometry.block
         linear = c.fault_warp * LANES + c.fault_lane
         thread = (linear % x, linear // x % y, linear // (x * y))
@@ -320,9 +381,12 @@ class _Pool:
     @staticmethod
     def _work(tasks: queue.SimpleQueue) -> None:
         while True:
-            run, context, done = tasks.get()
-            run(byref(context))
-            done.put(None)
+            _Pool.perform(*tasks.get())
+
+    @staticmethod
+    def perform(run, context: Context, done: queue.SimpleQueue) -> None:
+        run(byref(context))
+        done.put(None)
 
 
 _pool = _Pool()

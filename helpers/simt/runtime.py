@@ -14,6 +14,8 @@ from ctypes import c_int32, c_int64, c_uint64, c_void_p
 # set (then it has only been interrupted in a loop to let other warps run). 0: not started.
 DONE, FAULT, STOPPED = -1, -2, -3
 READY = 1 << 30
+# Returned with READY: the warp has written to memory in this slice.
+WROTE = 1 << 29
 # Loop iterations a warp runs before others get their turn. Warps of a block tend to read the same
 # data: in slices it is still in the caches when the next warp wants it.
 SLICE = 128
@@ -25,6 +27,7 @@ FAULT_KINDS = {
     4: "trap",
     5: "index overflow",
     6: "assert",
+    7: "deadlock",
 }
 
 # Bits of the address spaces a check accepts.
@@ -49,6 +52,7 @@ class Launch(ctypes.Structure):
         ("allocations", c_void_p),  # (start, end) of all live ones, sorted
         ("allocation_count", c_int64),
         ("host_call", c_void_p),  # (context, instruction, mask, warp) -> nonzero to end in a fault
+        ("idle", c_void_p),  # (context) -> nonzero to end in a fault; all its warps only poll
     ]
 
 
@@ -58,7 +62,9 @@ class Context(ctypes.Structure):
         ("shared", c_void_p),
         ("local", c_void_p),  # local memory of warp 0's lane 0
         ("frames", c_void_p),  # where warps keep their live registers across barriers
+        ("shadows", c_void_p),  # copies of the frames as they were a slice ago
         ("states", c_void_p),  # one int32 a warp: 0 to start, or what its function returned
+        ("rounds", c_int64),  # rounds of the scheduler in which a warp has got on
         ("block_x", c_int32),
         ("block_y", c_int32),
         ("block_z", c_int32),
@@ -102,18 +108,50 @@ def store_field(kind: str, value: str, base: str, structure, name: str, tag: str
     )
 
 
-def scheduler(warps: int) -> str:
+# @settled: whether a frame is as it was a slice ago; its copy is brought up to date.
+_SETTLED = """
+define internal i1 @settled(ptr %frame, ptr %shadow, i64 %chunks) {
+entry:
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %k1, %loop ]
+  %change = phi <8 x i64> [ zeroinitializer, %entry ], [ %change1, %loop ]
+  %p = getelementptr <8 x i64>, ptr %frame, i64 %k
+  %q = getelementptr <8 x i64>, ptr %shadow, i64 %k
+  %now = load <8 x i64>, ptr %p, align 64
+  %before = load <8 x i64>, ptr %q, align 64
+  store <8 x i64> %now, ptr %q, align 64
+  %differs = xor <8 x i64> %now, %before
+  %change1 = or <8 x i64> %change, %differs
+  %k1 = add i64 %k, 1
+  %last = icmp eq i64 %k1, %chunks
+  br i1 %last, label %end, label %loop
+end:
+  %any = call i64 @llvm.vector.reduce.or.v8i64(<8 x i64> %change1)
+  %same = icmp eq i64 %any, 0
+  ret i1 %same
+}
+declare i64 @llvm.vector.reduce.or.v8i64(<8 x i64>)
+"""
+
+
+def scheduler(warps: int, frame_bytes: int) -> str:
     """IR of @run, which a worker thread calls: it takes blocks from the launch until none is left.
 
     Within a block it runs each warp until it waits at a barrier, its slice is up or it is done, and
     goes round until all are done. @warp(context, warp, resume point) is the kernel.
+
+    A warp that comes back from a slice at the same place with the same registers has only polled.
+    When all that can run do that, the host is asked what to do (`Launch.idle`): start another
+    block, wait for the other workers, or call it a deadlock.
     """
     c, launch = Context, Launch
-    return f"""
+    return f"""{_SETTLED}
 define void @run(ptr %cx) {{
 entry:
-{load_fields("%cx", c, {"launch": "ptr", "states": "ptr"})}\
-{load_fields("%launch", launch, {"grid_x": "i32", "grid_y": "i32"})}\
+{load_fields("%cx", c, {"launch": "ptr", "states": "ptr", "frames": "ptr", "shadows": "ptr"})}\
+{load_fields("%launch", launch, {"grid_x": "i32", "grid_y": "i32", "idle": "ptr"})}\
+  {field_pointer("%rounds.p", "%cx", c, "rounds")}
   {field_pointer("%next.p", "%launch", launch, "next_block")}
   {field_pointer("%end.p", "%launch", launch, "end_block")}
   %gx64 = zext i32 %grid_x to i64
@@ -139,12 +177,13 @@ begin:
   call void @llvm.memset.p0.i64(ptr %states, i8 0, i64 {4 * warps}, i1 false)
   br label %round
 round:  ; every warp that can run runs once; with %release those at a barrier can
-  %release = phi i1 [ true, %begin ], [ %none_ready, %round_end ]
+  %release = phi i1 [ true, %begin ], [ %none_ready, %progress ], [ false, %ask ]
   br label %each
 each:
   %w = phi i32 [ 0, %round ], [ %w1, %each_end ]
   %ready = phi i32 [ 0, %round ], [ %ready1, %each_end ]
   %waiting = phi i32 [ 0, %round ], [ %waiting1, %each_end ]
+  %polls = phi i32 [ 0, %round ], [ %polls1, %each_end ]
   %state.p = getelementptr i32, ptr %states, i32 %w
   %state = load i32, ptr %state.p
   %is_done = icmp slt i32 %state, 0
@@ -155,13 +194,29 @@ unfinished:
   %can_run = or i1 %is_ready, %release
   br i1 %can_run, label %step, label %stepped
 step:
-  %resume = and i32 %state, {READY - 1}
+  %resume = and i32 %state, {WROTE - 1}
   %new = call i32 @warp(ptr %cx, i32 %w, i32 %resume)
   store i32 %new, ptr %state.p
   %gave_up = icmp slt i32 %new, {DONE}
-  br i1 %gave_up, label %stop, label %stepped
+  br i1 %gave_up, label %stop, label %went
+went:  ; back at the same place in a loop, with nothing written?
+  %same_place = icmp eq i32 %new, %state
+  %unwritten = and i32 %new, {WROTE | 1 << 31}
+  %no_write = icmp eq i32 %unwritten, 0
+  %looped0 = and i1 %same_place, %no_write
+  %looped = and i1 %looped0, %is_ready
+  br i1 %looped, label %compare, label %stepped
+compare:
+  %w64 = zext i32 %w to i64
+  %frame_at = mul i64 %w64, {frame_bytes}
+  %frame = getelementptr i8, ptr %frames, i64 %frame_at
+  %shadow = getelementptr i8, ptr %shadows, i64 %frame_at
+  %same = call i1 @settled(ptr %frame, ptr %shadow, i64 {frame_bytes // 64})
+  %poll = zext i1 %same to i32
+  br label %stepped
 stepped:
-  %now = phi i32 [ %state, %unfinished ], [ %new, %step ]
+  %now = phi i32 [ %state, %unfinished ], [ %new, %went ], [ %new, %compare ]
+  %poll_add = phi i32 [ 0, %unfinished ], [ 0, %went ], [ %poll, %compare ]
   %over = icmp slt i32 %now, 0
   %bit = and i32 %now, {READY}
   %has_bit = icmp ne i32 %bit, 0
@@ -175,6 +230,8 @@ stepped:
 each_end:
   %more_ready = phi i32 [ 0, %each ], [ %ready_add, %stepped ]
   %more_waiting = phi i32 [ 0, %each ], [ %waiting_add, %stepped ]
+  %more_polls = phi i32 [ 0, %each ], [ %poll_add, %stepped ]
+  %polls1 = add i32 %polls, %more_polls
   %ready1 = add i32 %ready, %more_ready
   %waiting1 = add i32 %waiting, %more_waiting
   %w1 = add i32 %w, 1
@@ -184,7 +241,21 @@ round_end:
   %left = add i32 %ready1, %waiting1
   %all_done = icmp eq i32 %left, 0
   %none_ready = icmp eq i32 %ready1, 0
-  br i1 %all_done, label %next_block, label %round
+  br i1 %all_done, label %next_block, label %not_done
+not_done:
+  %all_poll = icmp eq i32 %polls1, %ready1
+  %stuck0 = xor i1 %none_ready, true
+  %stuck = and i1 %all_poll, %stuck0
+  br i1 %stuck, label %ask, label %progress
+progress:
+  %rounds = load volatile i64, ptr %rounds.p
+  %rounds1 = add i64 %rounds, 1
+  store volatile i64 %rounds1, ptr %rounds.p
+  br label %round
+ask:
+  %verdict = call i32 %idle(ptr %cx)
+  %give_up = icmp ne i32 %verdict, 0
+  br i1 %give_up, label %stop, label %round
 stop:
   atomicrmw min ptr %end.p, i64 %block monotonic
   br label %finish

@@ -238,7 +238,7 @@ def _registers_for_addresses(graph: Graph) -> set[str]:
 
 # Opcodes whose result is the same in all lanes whatever the address or the lanes' values.
 _ALWAYS_UNIFORM = {"activemask"}
-_ALWAYS_VARYING = {"shfl", "atom", "match"}
+_ALWAYS_VARYING = {"atom", "match"}
 # Pure and cheap: may be computed once at the top instead of where they stand.
 _CHEAP = {
     "mov",
@@ -262,6 +262,11 @@ _CHEAP = {
     "fma",
     "abs",
 }
+
+
+def is_broadcast(i: ptx.Instruction, lane: Shape, segment: Shape) -> bool:
+    """Whether a shfl gives all lanes of the warp the value of one (PTX ISA 9.7.9.6)."""
+    return "idx" in i.modifiers and lane.uniform and segment.uniform and segment.value == 31
 
 
 class Shapes:
@@ -366,6 +371,8 @@ class Shapes:
         operands = [self.of(o) for o in i.operands[1:]]
         if None in operands:
             return None
+        if i.opcode == "shfl":
+            return UNIFORM if is_broadcast(i, *operands[1:3]) else VARYING
         if i.opcode in ("vote", "redux"):
             return UNIFORM if operands[-1].uniform else VARYING
         if is_widening(i) and i.operands[0].name not in self._addressing:
