@@ -1,14 +1,19 @@
-"""Calls of device functions, expanded in place before anything else looks at the kernel.
+"""Calls of device functions, expanded before anything else looks at the kernel.
 
 nvcc inlines most functions itself. What is left (__noinline__, large functions of the math
-library) is copied into the kernel, its registers, labels and variables renamed; arguments and
-results, which PTX passes in .param variables, become registers. Functions of the system, such as
-vprintf, have no body: their calls stay, with the arguments in local memory.
+library) is copied into the kernel at each call, its registers, labels and variables renamed;
+arguments and results, which PTX passes in .param variables, become registers.
+
+Functions that call themselves, and those called through pointers, cannot be copied: `stack` puts
+one copy of each into the kernel and makes calls and returns of them jumps with a stack.
+
+Functions of the system, such as vprintf, have no body: their calls stay, with the arguments in
+local memory.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from . import ptx
 from .errors import Unsupported
@@ -16,53 +21,87 @@ from .errors import Unsupported
 LARGEST = 200_000  # instructions of a kernel after expansion
 
 
-def expand(module: ptx.Module, kernel: ptx.Kernel) -> ptx.Kernel:
-    """The kernel without calls of functions that have a body.
+@dataclass
+class Body:
+    """A kernel or function whose calls of inlinable functions have been expanded.
 
-    Raises Unsupported for recursion and for calls through a pointer.
+    places: the registers that stand for the bytes of each argument or result variable, by
+    (offset, size).
     """
-    if not any(isinstance(i, ptx.Instruction) and i.opcode == "call" for i in kernel.body):
-        return kernel
-    return _Expansion(module, kernel).result
+
+    kernel: ptx.Kernel
+    places: dict[str, dict[tuple[int, int], str]] = field(default_factory=dict)
 
 
-class _Expansion:
-    def __init__(self, module: ptx.Module, kernel: ptx.Kernel):
-        self.module, self.kernel = module, kernel
+def callee(i: ptx.Instruction) -> object:
+    """What a call calls: a Symbol, or a Register that holds a function's address."""
+    return call_parts(i)[1]
+
+
+def call_parts(i: ptx.Instruction) -> tuple[tuple, object, tuple]:
+    """(results, callee, arguments) of a call."""
+    operands = list(i.operands)
+    results = operands.pop(0).elements if isinstance(operands[0], ptx.Vector) else ()
+    target = operands.pop(0)
+    arguments = operands[0].elements if operands and isinstance(operands[0], ptx.Vector) else ()
+    return results, target, arguments
+
+
+def external_call(i: ptx.Instruction) -> tuple[str, list[str], list[str]]:
+    """Name, result variables and argument variables of a call of the system."""
+    results, target, arguments = call_parts(i)
+    return target.name, [s.name for s in results], [s.name for s in arguments]
+
+
+def calls_in(function: ptx.Kernel) -> list[ptx.Instruction]:
+    return [i for i in function.body if isinstance(i, ptx.Instruction) and i.opcode == "call"]
+
+
+def inline(module: ptx.Module, source: ptx.Kernel, shared: set[str]) -> Body:
+    """`source` with all calls expanded but those of functions in `shared` and of the system."""
+    return _Inliner(module, source, shared).body
+
+
+class _Inliner:
+    def __init__(self, module: ptx.Module, source: ptx.Kernel, shared: set[str]):
+        self.module, self.source, self.shared = module, source, shared
         self.result = replace(
-            kernel,
+            source,
             body=[],
-            registers=dict(kernel.registers),
-            variables=[v for v in kernel.variables if v.space != "param"],
+            registers=dict(source.registers),
+            variables=[v for v in source.variables if v.space != "param"],
         )
+        self.body = Body(self.result)
         self.copies = 0
-        self.places: dict[str, dict[tuple[int, int], str]] = {}  # .param variable -> registers
-        arguments = [v for v in kernel.variables if v.space == "param"]
-        self._copy(kernel, lambda name: name, arguments, (kernel.name,), None)
+        if source.name in module.functions:  # its own arguments and results are registers too
+            self.body.places = {v.name: {} for v in (*source.parameters, *source.results)}
+        own = [v for v in source.variables if v.space == "param"]
+        self._copy(source, lambda name: name, own, None)
 
-    def _copy(self, source: ptx.Kernel, rename, arguments, callers: tuple[str, ...], after) -> None:
-        """Appends a body; `after` is the label that ret goes to (None: the kernel itself)."""
+    def _copy(self, source: ptx.Kernel, rename, arguments, after: str | None) -> None:
+        """Appends a body; `after` is the label that ret goes to (None: ret stays)."""
         external = self._external_arguments(source)
         for v in arguments:
             if v.name in external:
                 self.result.variables.append(replace(v, name=rename(v.name), space="local"))
             else:
-                self.places.setdefault(rename(v.name), {})
+                self.body.places.setdefault(rename(v.name), {})
+        for name, labels in source.targets.items():
+            self.result.targets[rename(name)] = [rename(label) for label in labels]
         for item in source.body:
             if isinstance(item, ptx.Label):
                 self.result.body.append(ptx.Label(rename(item.name)))
                 continue
             i = replace(
                 item,
-                operands=[_renamed(o, rename) for o in item.operands],
+                operands=[renamed(o, rename) for o in item.operands],
                 guard=rename(item.guard) if item.guard else None,
             )
             if i.opcode == "call":
-                self._call(i, callers)
-            elif i.opcode in ("ret", "exit") and after is not None and i.opcode == "ret":
-                self.result.body.append(
-                    replace(i, opcode="bra", modifiers=(), operands=[ptx.Symbol(after)])
-                )
+                self._call(i)
+            elif i.opcode == "ret" and after is not None:
+                jump = replace(i, opcode="bra", modifiers=(), operands=[ptx.Symbol(after)])
+                self.result.body.append(jump)
             elif i.opcode in ("ld", "st") and "param" in i.modifiers:
                 self._parameter(i)
             else:
@@ -70,25 +109,22 @@ class _Expansion:
 
     def _external_arguments(self, source: ptx.Kernel) -> set[str]:
         names: set[str] = set()
-        for i in source.body:
-            if isinstance(i, ptx.Instruction) and i.opcode == "call":
-                results, callee, arguments = _parts(i)
-                if isinstance(callee, ptx.Symbol) and callee.name not in self.module.functions:
-                    names |= {s.name for s in (*results, *arguments)}
+        for i in calls_in(source):
+            results, target, arguments = call_parts(i)
+            if isinstance(target, ptx.Symbol) and target.name not in self.module.functions:
+                names |= {s.name for s in (*results, *arguments)}
         return names
 
-    def _call(self, i: ptx.Instruction, callers: tuple[str, ...]) -> None:
-        results, callee, arguments = _parts(i)
-        if not isinstance(callee, ptx.Symbol):
-            raise self._unsupported(i, "call through a function pointer")
-        function = self.module.functions.get(callee.name)
-        if function is None:
+    def _call(self, i: ptx.Instruction) -> None:
+        results, target, arguments = call_parts(i)
+        function = (
+            self.module.functions.get(target.name) if isinstance(target, ptx.Symbol) else None
+        )
+        if function is None or function.name in self.shared:
             self.result.body.append(i)
             return
-        if callee.name in callers:
-            raise self._unsupported(i, f"call of {callee.name}, which is recursive")
         if len(self.result.body) > LARGEST:
-            raise self._unsupported(i, f"call of {callee.name}: the kernel grows too large")
+            raise self._unsupported(i, f"call of {target.name}: the kernel grows too large")
         self.copies += 1
         suffix = f"@{self.copies}"
         passed = dict(
@@ -112,16 +148,9 @@ class _Expansion:
         ]
         after = f"after{suffix}"
         if i.guard:
-            self.result.body.append(
-                replace(
-                    i,
-                    opcode="bra",
-                    modifiers=(),
-                    operands=[ptx.Symbol(after)],
-                    guard_negated=not i.guard_negated,
-                )
-            )
-        self._copy(function, rename, own, (*callers, callee.name), after)
+            skip = {"opcode": "bra", "modifiers": (), "operands": [ptx.Symbol(after)]}
+            self.result.body.append(replace(i, guard_negated=not i.guard_negated, **skip))
+        self._copy(function, rename, own, after)
         self.result.body.append(ptx.Label(after))
 
     def _parameter(self, i: ptx.Instruction) -> None:
@@ -129,7 +158,7 @@ class _Expansion:
         place = 1 if i.opcode == "ld" else 0
         address = i.operands[place]
         name = address.base.name if isinstance(address.base, ptx.Symbol) else None
-        if name not in self.places:
+        if name not in self.body.places:
             if any(v.name == name for v in self.result.variables):  # passed to the system
                 i = replace(i, modifiers=tuple("local" if m == "param" else m for m in i.modifiers))
             self.result.body.append(i)
@@ -139,62 +168,46 @@ class _Expansion:
         other = i.operands[1 - place]
         parts = other.elements if isinstance(other, ptx.Vector) else (other,)
         for k, part in enumerate(parts):
-            register = self._register(
-                i, name, address.base.offset + address.offset + k * size, size
-            )
-            pair = (
-                [part, ptx.Register(register)]
-                if i.opcode == "ld"
-                else [ptx.Register(register), part]
-            )
+            offset = address.base.offset + address.offset + k * size
+            register = ptx.Register(self._register(i, name, offset, size))
+            pair = [part, register] if i.opcode == "ld" else [register, part]
             move = replace(i, opcode="mov", modifiers=(f"b{8 * size}",), operands=pair)
             if size == 1:  # no move of bytes: convert, which extends as the load would
-                kinds = (
-                    ("u16", "u8") if i.opcode == "st" else ("s16" if kind == "s8" else "u16", kind)
-                )
-                kinds = tuple(k.replace("b", "u") for k in kinds)
-                move = replace(move, opcode="cvt", modifiers=kinds)
+                byte = "s8" if kind == "s8" else "u8"
+                wide = ("s16" if kind == "s8" else "u16") if i.opcode == "ld" else "u16"
+                move = replace(move, opcode="cvt", modifiers=(wide, byte))
             self.result.body.append(move)
 
     def _register(self, i: ptx.Instruction, variable: str, offset: int, size: int) -> str:
-        places = self.places[variable]
+        places = self.body.places[variable]
         for at, n in places:
             if (at, n) != (offset, size) and at < offset + size and offset < at + n:
                 raise self._unsupported(i, f"{i.text}: overlaps another part of the argument")
         if (offset, size) not in places:
             name = f"{variable}+{offset}"
             places[offset, size] = name
-            self.result.registers[name] = f"b{max(16, 8 * size)}"
+            self.result.registers[name] = place_kind(size)
         return places[offset, size]
 
     def _unsupported(self, i: ptx.Instruction, what: str) -> Unsupported:
-        return Unsupported(what, self.kernel.name, i.file, i.line)
+        return Unsupported(what, self.source.name, i.file, i.line)
 
 
-def _parts(i: ptx.Instruction) -> tuple[tuple, object, tuple]:
-    """(results, callee, arguments) of a call."""
-    operands = list(i.operands)
-    results = operands.pop(0).elements if isinstance(operands[0], ptx.Vector) else ()
-    callee = operands.pop(0)
-    arguments = operands[0].elements if operands and isinstance(operands[0], ptx.Vector) else ()
-    return results, callee, arguments
+def place_kind(size: int) -> str:
+    """The type of the register that holds `size` bytes of an argument."""
+    return f"b{max(16, 8 * size)}"
 
 
-def external_call(i: ptx.Instruction) -> tuple[str, list[str], list[str]]:
-    """Name, result variables and argument variables of a call that `expand` has left."""
-    results, callee, arguments = _parts(i)
-    return callee.name, [s.name for s in results], [s.name for s in arguments]
-
-
-def _renamed(operand, rename):
+def renamed(operand, rename):
+    """An operand with every name replaced by rename(name)."""
     if isinstance(operand, ptx.Register):
         return operand if operand.name == "_" else ptx.Register(rename(operand.name))
     if isinstance(operand, ptx.Symbol):
         return ptx.Symbol(rename(operand.name), operand.offset)
     if isinstance(operand, ptx.Address):
-        return ptx.Address(_renamed(operand.base, rename), operand.offset)
+        return ptx.Address(renamed(operand.base, rename), operand.offset)
     if isinstance(operand, ptx.Vector):
-        return ptx.Vector(tuple(_renamed(e, rename) for e in operand.elements))
+        return ptx.Vector(tuple(renamed(e, rename) for e in operand.elements))
     if isinstance(operand, tuple):
-        return tuple(_renamed(e, rename) for e in operand)
+        return tuple(renamed(e, rename) for e in operand)
     return operand

@@ -24,6 +24,7 @@ from .flow import Branch, Graph, destinations
 from .runtime import Context, Launch
 from .scopes import Component, Scope
 from .shapes import LANES, Geometry, Shapes, is_widening, width
+from .stack import function_address
 
 _NOTHING = {
     "membar",
@@ -49,6 +50,7 @@ class Layout:
     local_stride: int  # bytes of local memory a lane has
     symbols: list[str]  # module-level variables, in the order of Launch.symbols
     parameters: dict[str, int]
+    functions: dict[str, int]  # what the names of device functions stand for
     bounds: list = field(default_factory=lambda: [None])  # what each slot of Launch.bounds is about
     frame_bytes: int = 0
     sources: list[ptx.Instruction] = field(default_factory=list)  # by instruction id
@@ -94,7 +96,14 @@ def layout_of(module: ptx.Module, kernel: ptx.Kernel) -> Layout:
         v.name for v in module.variables if v.space in ("global", "const") and v.name in used
     ]
     return Layout(
-        kernel, offsets, total, local, -(-stride // 16) * 16, symbols, parameter_offsets(kernel)
+        kernel,
+        offsets,
+        total,
+        local,
+        -(-stride // 16) * 16,
+        symbols,
+        parameter_offsets(kernel),
+        {name: function_address(module, name) for name in module.functions},
     )
 
 
@@ -845,6 +854,8 @@ class _Kernel(Emitter):
             p = self.op(f"getelementptr i64, ptr %symbols, i64 {self.layout.symbols.index(name)}")
             at = self.op(f"load i64, ptr {p}, !invariant.load !1")
             return Lanes("i64", self.op(f"add i64 {at}, {symbol.offset}") if symbol.offset else at)
+        if name in self.layout.functions:
+            return Lanes("i64", str(self.layout.functions[name]))
         raise self.unsupported(f"{self.instruction.text}: address of {name}")
 
 

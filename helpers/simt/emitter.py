@@ -221,7 +221,7 @@ class Emitter:
         ty = llvm_type(kind)
         if ty in ("float", "double", "half"):
             return self._float_immediate(value, ty)
-        if value.kind != "int":
+        if value.kind != "int" and bits(ty) != {"f32": 32, "f64": 64}[value.kind]:
             raise self.unsupported()
         if ty == "i1":
             return "true" if value.value else "false"

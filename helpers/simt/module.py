@@ -12,14 +12,15 @@ from ctypes import byref, c_int32, c_int64, c_void_p
 from pathlib import PurePath
 
 from . import jit, ptx
-from .calls import expand, external_call
+from .calls import external_call
 from .codegen import Layout, generate, layout_of
-from .errors import Fault, Interrupted, Unsupported
+from .errors import Fault, Interrupted, InvalidPtx, Unsupported
 from .flow import Graph
 from .hostcalls import Output, format_printf, text_at
 from .memory import Memory
 from .runtime import FAULT_KINDS, READY, SLACK, WROTE, Context, Launch
 from .shapes import LANES, Geometry
+from .stack import AREA, expand, function_address
 
 Dim = tuple[int, int, int]
 HOST_CALL = ctypes.CFUNCTYPE(c_int32, c_void_p, c_int32, ctypes.c_uint32, c_int32)
@@ -47,16 +48,21 @@ class Module:
             address = memory.allocate(max(1, v.nbytes))
             self.globals[v.name] = (address, v.nbytes)
         for v in variables:
-            self._initialise(v)
+            self._initialise(parsed, v)
         self.functions = {
             name: Function(parsed, kernel, self) for name, kernel in parsed.kernels.items()
         }
 
-    def _initialise(self, v: ptx.Variable) -> None:
+    def _initialise(self, module: ptx.Module, v: ptx.Variable) -> None:
         address, nbytes = self.globals[v.name]
         data = bytearray(v.initial.ljust(nbytes, b"\0"))
         for at, symbol in v.pointers:
-            target = self.globals[symbol.name][0] + symbol.offset
+            if symbol.name in module.functions:
+                target = function_address(module, symbol.name)
+            elif symbol.name in self.globals:
+                target = self.globals[symbol.name][0] + symbol.offset
+            else:
+                raise InvalidPtx(f"{v.name} is initialised with {symbol.name}, which is nothing")
             data[at : at + 8] = target.to_bytes(8, "little")
         ctypes.memmove(address, bytes(data), nbytes)
 
@@ -331,6 +337,8 @@ class _Run:
                 f"at byte {c.fault_address - c.shared:,} of the block's "
                 f"{self.shared_bytes:,} bytes of shared memory"
             )
+        if "local" in i.modifiers and AREA in self.code.layout.local_offsets:
+            return "outside the thread's stack: it calls itself too deeply"
         if "local" in i.modifiers:
             return "outside the thread's local variables"
         return "at " + self.memory.describe(c.fault_address, c.fault_size)

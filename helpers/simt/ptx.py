@@ -106,6 +106,7 @@ class Kernel:
     registers: dict[str, str] = field(default_factory=dict)  # name -> PTX type, e.g. "f32"
     variables: list[Variable] = field(default_factory=list)  # .shared, .local, .param of calls
     max_threads: int | None = None
+    targets: dict[str, list[str]] = field(default_factory=dict)  # lists of labels for brx.idx
 
 
 @dataclass
@@ -322,6 +323,8 @@ class _Parser:
     def _local_directive(self, kernel: Kernel, statement: str) -> None:
         if statement.startswith((".shared", ".local")):
             kernel.variables += _variables(statement, None)
+        elif statement.startswith(".branchtargets") and isinstance(kernel.body[-1], Label):
+            kernel.targets[kernel.body[-1].name] = _split(statement.split(None, 1)[1])
         elif not statement.startswith((".pragma", ".file", ".callprototype", ".calltargets")):
             raise InvalidPtx(
                 f"kernel {kernel.name}: the directive '{statement[:60]}' is not supported"
@@ -375,7 +378,7 @@ def _initial_bytes(text: str, kind: str, size: int) -> tuple[bytes, tuple]:
         value = _literal(item) if item else Immediate(0)
         if value is None:
             name, _, offset = item.replace("generic(", "").replace(")", "").partition("+")
-            pointers.append((len(data), Symbol(name.strip(), int(offset or 0, 0))))
+            pointers.append((len(data), Symbol(name.strip(), int(offset or "0", 0))))
             value = Immediate(0)
         if value.kind == "f64" and kind == "f32":
             value = Immediate(

@@ -381,15 +381,3 @@ def test_a_failed_assertion_is_a_fault_with_its_text(device):
     assert caught.value.kind == "assert" and caught.value.thread == (50, 0, 0)
     assert 'threadIdx.x < n && "too many"' in str(caught.value)
     device.launch("asserts", 1, 50, np.int32(50))
-
-
-def test_recursion_is_named_as_not_supported():
-    source = """__device__ __noinline__ int f(int n) { return n < 2 ? 1 : f(n - 1) * n + f(n - 2); }
-    extern "C" __global__ void g(int *x) { x[0] = f(x[1]); }
-    extern "C" __global__ void h(int *x) { x[0] = 5; }"""
-    device = Device(ptx_of(source))
-    x = np.zeros(2, np.int32)
-    with pytest.raises(simt.Unsupported, match="recursive"):
-        device.launch("g", 1, 1, x)
-    device.launch("h", 1, 1, x)
-    assert x[0] == 5
