@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from . import instructions, ptx, runtime, warp
+from . import barriers, instructions, ptx, runtime, warp
 from .access import Memory, parameter_offsets, provenance
 from .access import parse as parse_access
 from .calls import external_call
@@ -150,6 +150,7 @@ class _Kernel(Emitter):
         self.frame_bytes = 64
         self._frame_places: dict[str, int] = {}
         self.whole = self._mask_never_changes()
+        self.counted = barriers.counted(layout.kernel)
         self._ids = {}
         for block in graph.blocks:
             for i in block.instructions:
@@ -216,7 +217,12 @@ class _Kernel(Emitter):
                 *text,
                 "}",
                 runtime.CHECKER,
-                runtime.scheduler(self.geometry.warps, self.layout.frame_bytes),
+                barriers.functions(self.geometry.warps) if self.counted else "",
+                runtime.scheduler(
+                    self.geometry.warps,
+                    self.layout.frame_bytes,
+                    barriers.RECORD_BYTES if self.counted else 0,
+                ),
                 '!0 = !{!"branch_weights", i32 2000, i32 1}',
                 "!1 = !{}",
                 '!2 = !{!"branch_weights", i32 1, i32 2000}',
@@ -232,12 +238,19 @@ class _Kernel(Emitter):
             "  %alive = alloca i32",
             "  %slice = alloca i32",
             "  %wrote = alloca i32",
+            "  %barrier = alloca i32",
             "  store i32 0, ptr %wrote",
             f"  store i32 {runtime.SLICE}, ptr %slice",
         ]
         lines += [f"  {m} = alloca i32" for m in masks]
         lines += ["  " + s for s in self.slots]
-        fields = {"launch": "ptr", "shared": "ptr", "frames": "ptr", "local": "i64"}
+        fields = {
+            "launch": "ptr",
+            "shared": "ptr",
+            "frames": "ptr",
+            "local": "i64",
+            "barriers": "ptr",
+        }
         fields |= {f"block_{axis}": "i32" for axis in "xyz"}
         lines.append(runtime.load_fields("%cx", Context, fields).rstrip())
         fields = {"parameters": "ptr", "bounds": "ptr", "symbols": "ptr", "shared_bytes": "i64"}
@@ -484,7 +497,8 @@ class _Kernel(Emitter):
         if i.opcode in _NOTHING or i.name == "bar.warp.sync":
             return
         if i.opcode in ("bar", "barrier"):
-            self._barrier(scope, i, live)
+            self._guarded(i, lambda: self._barrier(block, scope, i, live))
+            self.mask = self._current_mask(scope)
             return
         if i.opcode in warp.TABLE:
             self._guarded(i, lambda: self._exchange(block, i))
@@ -671,12 +685,7 @@ class _Kernel(Emitter):
         differs = self.op(f"icmp ne {wide} {bases}, {self.splat(ty, chosen)}")
         apart = self.op(f"bitcast {vector('i1')} {differs} to i32")
         apart = self.op(f"and i32 {apart}, {self.mask}")
-        bad, agree = self.op(f"icmp ne i32 {apart}, 0"), self.fresh("agree")[1:]
-        stray = self.fresh("stray")[1:]
-        self.line(f"br i1 {bad}, label %{stray}, label %{agree}")
-        self.label(stray)
-        self._fault(_OVERFLOW, self._ids[id(i)], apart)
-        self.label(agree)
+        agree = self._fault_if(_OVERFLOW, i, apart)
         self.line(f"br label %{on}")
         self.label(on)
         return self.op(f"phi {ty} [ {base}, %{before} ], [ {chosen}, %{agree} ]")
@@ -720,28 +729,82 @@ class _Kernel(Emitter):
 
     # -- barriers ----------------------------------------
 
-    def _barrier(self, scope: Scope, i: ptx.Instruction, live: int) -> None:
-        """bar.sync 0 for all threads of the block."""
-        modifiers = set(i.modifiers) - {"cta", "aligned"}
-        operands = i.operands
-        if (
-            modifiers != {"sync"}
-            or i.guard
-            or len(operands) != 1
-            or not (isinstance(operands[0], ptx.Immediate) and operands[0].value == 0)
-        ):
+    def _barrier(self, block: int, scope: Scope, i: ptx.Instruction, live: int) -> None:
+        """All lanes that have not ended must be here; then the warp waits (or only arrives)."""
+        barrier = barriers.parse(i)
+        if barrier.kind == "red" and i.guard:
             raise self.unsupported(i.text)
-        if scope.parent is not None:
+        if scope.parent is not None or i.guard:
             alive = self.op("load i32, ptr %alive")
-            missing = self.op(f"xor i32 {alive}, {self.mask}")
-            all_here = self.op(f"icmp eq i32 {missing}, 0")
-            parted, here = self.fresh("parted")[1:], self.fresh("here")[1:]
-            self.line(f"br i1 {all_here}, label %{here}, label %{parted}")
-            self.label(parted)
-            self._fault(_BARRIER, self._ids[id(i)], missing)
-            self.label(here)
-        self._suspend(live, 0)
-        self.mask = self._current_mask(scope)
+            self._fault_if(_BARRIER, i, self.op(f"xor i32 {alive}, {self.mask}"))
+        number = ""
+        if self.counted:
+            number = self._uniform(i, barrier.barrier)
+            count = "0" if barrier.count is None else self._uniform(i, barrier.count)
+            votes, no, yes = self._votes(barrier)
+            self.line(
+                f"call void @arrive(ptr %cx, i32 %w, i32 {number}, i32 {count}, i32 {votes}, "
+                f"i32 {no}, i32 {yes})"
+            )
+        if barrier.kind != "arrive":
+            if number.startswith("%"):
+                self.line(f"store i32 {number}, ptr %barrier")
+            self._suspend(live, 0)
+            self.mask = self._current_mask(scope)
+        if barrier.kind == "red":
+            self._reduction(block, i, barrier, number)
+
+    def _uniform(self, i: ptx.Instruction, operand) -> str:
+        """A barrier's number or count: that of the first active lane, and of all others."""
+        value = self.lanes(operand, "u32")
+        if value.uniform:
+            return value.ssa
+        lanes = self.spread(value)
+        first = self.op(f"call i32 @llvm.cttz.i32(i32 {self.mask}, i1 true)")
+        chosen = self.op(f"extractelement {vector('i32')} {lanes}, i32 {first}")
+        differs = self.op(f"icmp ne {vector('i32')} {lanes}, {self.splat('i32', chosen)}")
+        others = self.op(f"bitcast {vector('i1')} {differs} to i32")
+        self._fault_if(_BARRIER, i, self.op(f"and i32 {others}, {self.mask}"))
+        return chosen
+
+    def _fault_if(self, kind: int, i: ptx.Instruction, mask: str) -> str:
+        """A fault if any lane is in mask; the label where there was none."""
+        some = self.op(f"icmp ne i32 {mask}, 0")
+        bad, good = self.fresh("bad")[1:], self.fresh("good")[1:]
+        self.line(f"br i1 {some}, label %{bad}, label %{good}, !prof !2")
+        self.label(bad)
+        self._fault(kind, self._ids[id(i)], mask)
+        self.label(good)
+        return good
+
+    def _votes(self, barrier: barriers.Barrier) -> tuple[str, str, str]:
+        """Of the active lanes' predicates: how many hold, if any does not, if any does."""
+        if barrier.predicate is None:
+            return "0", "0", "0"
+        holds = self.spread(self.lanes(barrier.predicate, "pred"))
+        bits_ = self.op(f"bitcast {vector('i1')} {holds} to i32")
+        yes = self.op(f"and i32 {bits_}, {self.mask}")
+        no = self.op(f"xor i32 {yes}, {self.mask}")
+        self.declarations.add("declare i32 @llvm.ctpop.i32(i32)")
+        return self.op(f"call i32 @llvm.ctpop.i32(i32 {yes})"), no, yes
+
+    def _reduction(self, block: int, i: ptx.Instruction, barrier, number: str) -> None:
+        """What bar.red gives all threads, once the barrier has opened."""
+        if number.startswith("%"):
+            number = self.op("load i32, ptr %barrier")
+        at = self.op(
+            f"mul i32 {self.op(f'and i32 {number}, {barriers.BARRIERS - 1}')}, {barriers.FIELDS}"
+        )
+        field = barriers.FIELDS - 3 + ["popc", "and", "or"].index(barrier.reduction)
+        p = self.op(f"getelementptr i32, ptr %barriers, i32 {self.op(f'add i32 {at}, {field}')}")
+        word = self.op(f"load i32, ptr {p}")
+        if barrier.reduction == "popc":
+            value = Lanes("i32", word)
+        else:
+            value = Lanes(
+                "i1", self.op(f"icmp {'eq' if barrier.reduction == 'and' else 'ne'} i32 {word}, 0")
+            )
+        self._assign(block, i, i.operands[0].name, value)
 
     def _suspend(self, live: int, flag: int) -> None:
         """Saves what is live, returns to the scheduler, and goes on here when called again."""
@@ -769,6 +832,8 @@ class _Kernel(Emitter):
         slots = []
         if not self.whole:
             slots += [("%mask", "i32"), ("%alive", "i32")]
+        if self.counted:
+            slots.append(("%barrier", "i32"))
         slots += [(m, "i32") for m in self._mask_slots()]
         for name in self.kernel.registers:
             if self.graph.is_live(name, live) and name not in self.shapes.invariant:

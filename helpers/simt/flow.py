@@ -76,10 +76,10 @@ def registers_in(operand) -> list[str]:
 
 def destinations(instruction: ptx.Instruction) -> list[str]:
     """The registers an instruction writes."""
-    if instruction.opcode in _NO_DESTINATION or not instruction.operands:
+    if not instruction.operands:
         return []
-    if instruction.opcode in ("bar", "barrier") and "red" not in instruction.modifiers:
-        return []
+    if instruction.opcode in _NO_DESTINATION and "red" not in instruction.modifiers:
+        return []  # bar.red has one
     return registers_in(instruction.operands[0])
 
 

@@ -12,6 +12,7 @@ from ctypes import byref, c_int32, c_int64, c_void_p
 from pathlib import PurePath
 
 from . import jit, ptx
+from .barriers import RECORD_BYTES
 from .calls import external_call
 from .codegen import Layout, generate, layout_of
 from .errors import Fault, Interrupted, InvalidPtx, Unsupported
@@ -198,6 +199,8 @@ class _Run:
             shadows=self._buffer(layout.frame_bytes * warps),
             local=self._buffer(layout.local_stride * LANES * warps),
             states=self._buffer(4 * warps),
+            barriers=self._buffer(RECORD_BYTES),
+            places=self._buffer(4 * warps),
         )
 
     def _buffer(self, nbytes: int) -> int:
@@ -249,24 +252,37 @@ class _Run:
             now = time.monotonic()
             if seen != self._seen:
                 self._seen, self._seen_at = seen, now
-            elif now - self._seen_at > DEADLOCK_AFTER:
+            elif now - self._seen_at > DEADLOCK_AFTER or not self._can_run(c):
                 self._record_deadlock(c)
                 return 1
         time.sleep(0.0005)
         return 0
 
+    def _states(self, c: Context) -> list[int]:
+        return list((c_int32 * self.code.geometry.warps).from_address(c.states))
+
+    def _can_run(self, c: Context) -> bool:
+        """Whether any warp of a worker's block is not at a barrier."""
+        return any(state >= READY for state in self._states(c))
+
     def _record_deadlock(self, c: Context) -> None:
-        states = (c_int32 * self.code.geometry.warps).from_address(c.states)
+        """A fault of the first lane that polls, or else of the first warp that is at a barrier."""
+        states = self._states(c)
+        least = READY if self._can_run(c) else 1
         c.fault_kind = 7
-        c.fault_warp = next(w for w, state in enumerate(states) if state >= READY)
+        c.fault_warp = next(w for w, state in enumerate(states) if state >= least)
         frame = c.frames + c.fault_warp * self.code.layout.frame_bytes
         mask = ctypes.c_uint32.from_address(frame).value  # the lanes in the loop
-        c.fault_lane = (mask & -mask).bit_length() - 1
-        for other in self.contexts:  # they would find the same
-            if other is not c:
-                self.launch.stop = 1
+        c.fault_lane = (mask & -mask).bit_length() - 1 if least == READY else 0
+        self.launch.stop = 1  # the other workers would find the same
 
     def _deadlock(self, i: ptx.Instruction, c: Context) -> str:
+        if not self._can_run(c):
+            waiting = sum(state > 0 for state in self._states(c))
+            return (
+                f"deadlock: the {waiting} warps of the block that have not ended all wait at "
+                "barriers, and none of these has as many threads as it waits for"
+            )
         return (
             "deadlock: this thread waits in a loop for something that no thread which can run will "
             f"do (for {DEADLOCK_AFTER:g} s all of them have only polled)"
@@ -305,8 +321,7 @@ class _Run:
         kind = FAULT_KINDS[c.fault_kind]
         layout = self.code.layout
         if kind == "deadlock":
-            states = (c_int32 * self.code.geometry.warps).from_address(c.states)
-            i = layout.resumes[(states[c.fault_warp] & WROTE - 1) - 1]
+            i = layout.resumes[(self._states(c)[c.fault_warp] & WROTE - 1) - 1]
         else:
             i = layout.sources[c.fault_instruction]
         x, y, _ = self.code.geometry.block

@@ -64,6 +64,8 @@ class Context(ctypes.Structure):
         ("frames", c_void_p),  # where warps keep their live registers across barriers
         ("shadows", c_void_p),  # copies of the frames as they were a slice ago
         ("states", c_void_p),  # one int32 a warp: 0 to start, or what its function returned
+        ("barriers", c_void_p),  # the block's barriers and
+        ("places", c_void_p),  # which of them each warp is at (see barriers)
         ("rounds", c_int64),  # rounds of the scheduler in which a warp has got on
         ("block_x", c_int32),
         ("block_y", c_int32),
@@ -135,7 +137,7 @@ declare i64 @llvm.vector.reduce.or.v8i64(<8 x i64>)
 """
 
 
-def scheduler(warps: int, frame_bytes: int) -> str:
+def scheduler(warps: int, frame_bytes: int, barrier_bytes: int) -> str:
     """IR of @run, which a worker thread calls: it takes blocks from the launch until none is left.
 
     Within a block it runs each warp until it waits at a barrier, its slice is up or it is done, and
@@ -144,12 +146,25 @@ def scheduler(warps: int, frame_bytes: int) -> str:
     A warp that comes back from a slice at the same place with the same registers has only polled.
     When all that can run do that, the host is asked what to do (`Launch.idle`): start another
     block, wait for the other workers, or call it a deadlock.
+
+    barrier_bytes: 0 where all barriers are __syncthreads(): then they open when no warp is ready.
+    Otherwise the size of the block's record of barriers, which @release opens (see barriers).
     """
     c, launch = Context, Launch
+    if barrier_bytes:
+        clear = f"call void @llvm.memset.p0.i64(ptr %barriers, i8 0, i64 {barrier_bytes}, i1 false)"
+        release = "%released = call i32 @release(ptr %cx, i32 %left)"
+        opened = "%opens = icmp ne i32 %released, 0"
+        let_go = "[ false, %progress ]"
+    else:
+        clear, release = "", ""
+        opened = "%opens = or i1 %none_ready, false"
+        let_go = "[ %none_ready, %progress ]"
     return f"""{_SETTLED}
 define void @run(ptr %cx) {{
 entry:
 {load_fields("%cx", c, {"launch": "ptr", "states": "ptr", "frames": "ptr", "shadows": "ptr"})}\
+{load_fields("%cx", c, {"barriers": "ptr"})}\
 {load_fields("%launch", launch, {"grid_x": "i32", "grid_y": "i32", "idle": "ptr"})}\
   {field_pointer("%rounds.p", "%cx", c, "rounds")}
   {field_pointer("%next.p", "%launch", launch, "next_block")}
@@ -175,9 +190,10 @@ begin:
 {store_field("i32", "%by32", "%cx", c, "block_y", "b")}\
 {store_field("i32", "%bz32", "%cx", c, "block_z", "b")}\
   call void @llvm.memset.p0.i64(ptr %states, i8 0, i64 {4 * warps}, i1 false)
+  {clear}
   br label %round
 round:  ; every warp that can run runs once; with %release those at a barrier can
-  %release = phi i1 [ true, %begin ], [ %none_ready, %progress ], [ false, %ask ]
+  %release = phi i1 [ true, %begin ], {let_go}, [ false, %ask ]
   br label %each
 each:
   %w = phi i32 [ 0, %round ], [ %w1, %each_end ]
@@ -243,9 +259,11 @@ round_end:
   %none_ready = icmp eq i32 %ready1, 0
   br i1 %all_done, label %next_block, label %not_done
 not_done:
+  {release}
+  {opened}
   %all_poll = icmp eq i32 %polls1, %ready1
-  %stuck0 = xor i1 %none_ready, true
-  %stuck = and i1 %all_poll, %stuck0
+  %shut = xor i1 %opens, true
+  %stuck = and i1 %all_poll, %shut
   br i1 %stuck, label %ask, label %progress
 progress:
   %rounds = load volatile i64, ptr %rounds.p

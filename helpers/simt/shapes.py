@@ -237,7 +237,7 @@ def _registers_for_addresses(graph: Graph) -> set[str]:
 
 
 # Opcodes whose result is the same in all lanes whatever the address or the lanes' values.
-_ALWAYS_UNIFORM = {"activemask"}
+_ALWAYS_UNIFORM = {"activemask", "bar", "barrier"}
 _ALWAYS_VARYING = {"atom", "match"}
 # Pure and cheap: may be computed once at the top instead of where they stand.
 _CHEAP = {
