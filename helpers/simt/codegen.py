@@ -23,7 +23,7 @@ from .errors import InvalidPtx
 from .flow import Branch, Graph, destinations
 from .runtime import Context, Launch
 from .scopes import Component, Scope
-from .shapes import LANES, Geometry, Shapes, is_widening, width
+from .shapes import LANES, Geometry, Shapes, is_widening, signed, width
 from .stack import function_address
 
 _NOTHING = {
@@ -596,6 +596,11 @@ class _Kernel(Emitter):
     def _values(self, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
         """What a lane-wise instruction gives each of its destinations."""
         shape = self.shapes.transfer(i)
+        if shape is not None and shape.uniform and shape.value is not None:
+            ty = llvm_type(self.kernel.registers[i.operands[0].name])  # known already
+            word = f"i{bits(ty)}"
+            known = Lanes(word, str(signed(shape.value, bits(ty))))
+            return [(i.operands[0].name, self.reinterpret(known, ty))]
         self.wide = shape is None or shape.varying
         if i.opcode == "setp":
             return self._set_predicates(i)
@@ -669,7 +674,7 @@ class _Kernel(Emitter):
         value = self.lanes(operand, kind)
         how = "sext" if kind[0] == "s" else "zext"
         base = self.op(f"{how} {value.ty} {value.ssa} to {ty}")
-        if value.uniform:
+        if not self.shapes.may_wrap(operand):
             return base
         wraps = self._may_wrap(value, kind)
         before, look, on = (self.fresh(h)[1:] for h in ("widen", "wraps", "widened"))

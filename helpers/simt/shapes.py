@@ -29,11 +29,17 @@ LARGEST_STEP = 1 << 24  # patterns beyond this come from hashing, not from index
 
 @dataclass(frozen=True)
 class Shape:
-    """pattern None: varying. zeros: trailing bits of the base known to be 0. value: the base."""
+    """What is known of a register's 32 values.
+
+    pattern None: varying. zeros: trailing bits of the base known to be 0. value: the base, if it
+    is known. below: all lanes, active or not, are in [0, below), which is at most the largest
+    signed number of the register's width, plus one.
+    """
 
     pattern: tuple[int, ...] | None
     zeros: int = 0
     value: int | None = None
+    below: int | None = None
 
     @property
     def uniform(self) -> bool:
@@ -62,7 +68,8 @@ UNIFORM = Shape(ZERO)
 
 
 def constant(value: int) -> Shape:
-    return Shape(ZERO, 64 if value == 0 else (value & -value).bit_length() - 1, value)
+    zeros = 64 if value == 0 else (value & -value).bit_length() - 1
+    return Shape(ZERO, zeros, value, value + 1 if 0 <= value < 1 << 31 else None)
 
 
 def join(a: Shape | None, b: Shape | None) -> Shape | None:
@@ -70,9 +77,11 @@ def join(a: Shape | None, b: Shape | None) -> Shape | None:
         return b if a is None else a
     if a == b:
         return a
-    if a.pattern != b.pattern:
-        return VARYING
-    return Shape(a.pattern, min(a.zeros, b.zeros), a.value if a.value == b.value else None)
+    below = a.below if a.below == b.below else None  # not the larger: loops would count up
+    if a.pattern != b.pattern or a.varying:
+        return Shape(None, below=below)
+    value = a.value if a.value == b.value else None
+    return Shape(a.pattern, min(a.zeros, b.zeros), value, below)
 
 
 class Geometry:
@@ -93,13 +102,15 @@ class Geometry:
     def shape(self, axis: str) -> Shape:
         table = self.index[axis]
         steps = table - table[:, :1]
+        below = int(table.max()) + 1
         if (steps != steps[0]).any():
-            return VARYING
+            return Shape(None, below=below)
         bases = [int(b) for b in table[:, 0]]
         return Shape(
             tuple(int(s) for s in steps[0]),
             min(constant(b).zeros for b in bases),
             bases[0] if len(set(bases)) == 1 else None,
+            below,
         )
 
 
@@ -117,57 +128,64 @@ def is_integer(kind: str) -> bool:
     return kind[0] in "usb" and not kind.startswith("bf")
 
 
-def _with_pattern(steps, bits: int, zeros: int, value: int | None = None) -> Shape:
+def _with_pattern(
+    steps, bits: int, zeros: int, value: int | None = None, below: int | None = None
+) -> Shape:
+    if below is not None and below > 1 << (bits - 1):
+        below = None
     pattern = tuple(signed(s, bits) for s in steps)
     if max(map(abs, pattern)) >= LARGEST_STEP:
-        return VARYING
+        return Shape(None, below=below)
     if value is not None:
         value &= (1 << bits) - 1
         zeros = constant(value).zeros
-    return Shape(pattern, min(zeros, 64), value)
+    return Shape(pattern, min(zeros, 64), value, below)
+
+
+def _varying(bits: int, below: int | None) -> Shape:
+    return Shape(None, below=below if below is None or below <= 1 << (bits - 1) else None)
 
 
 def add(a: Shape, b: Shape, bits: int, sign: int = 1) -> Shape:
+    known = a.below is not None and b.below is not None and sign == 1
+    below = a.below + b.below - 1 if known else None
     if a.varying or b.varying:
-        return VARYING
+        return _varying(bits, below)
     value = None if a.value is None or b.value is None else a.value + sign * b.value
-    return _with_pattern(
-        [p + sign * q for p, q in zip(a.pattern, b.pattern, strict=True)],
-        bits,
-        min(a.zeros, b.zeros),
-        value,
-    )
+    steps = [p + sign * q for p, q in zip(a.pattern, b.pattern, strict=True)]
+    return _with_pattern(steps, bits, min(a.zeros, b.zeros), value, below)
 
 
 def multiply(a: Shape, b: Shape, bits: int) -> Shape:
     if b.value is None or not b.uniform:
         a, b = b, a
+    known = a.below is not None and b.below is not None
+    below = (a.below - 1) * (b.below - 1) + 1 if known else None
     if a.varying or b.varying:
-        return VARYING
+        return _varying(bits, below)
     if a.uniform and b.uniform and (a.value is None or b.value is None):
-        return Shape(ZERO, min(64, a.zeros + b.zeros))
+        return _with_pattern(ZERO, bits, a.zeros + b.zeros, None, below)
     if not b.uniform or b.value is None:
-        return VARYING
+        return _varying(bits, below)
     factor = signed(b.value, bits)
-    return _with_pattern(
-        [p * factor for p in a.pattern],
-        bits,
-        a.zeros + b.zeros,
-        None if a.value is None else a.value * factor,
-    )
+    value = None if a.value is None else a.value * factor
+    return _with_pattern([p * factor for p in a.pattern], bits, a.zeros + b.zeros, value, below)
 
 
 def bit_and(a: Shape, b: Shape, bits: int) -> Shape:
     if b.value is None:
         a, b = b, a
-    if b.value is None or not b.uniform or not a.disjoint:
+    if b.value is None or not b.uniform:
         return default(a, b)
     mask = b.value & (1 << bits) - 1
+    limits = [n for n in (a.below, mask + 1) if n is not None]
+    if not a.disjoint:
+        return _varying(bits, min(limits)) if a.varying else default(a, b)
+    steps = [p & mask for p in a.pattern]
     if mask < 1 << min(a.zeros, bits):  # nothing of the base is left
-        return _with_pattern([p & mask for p in a.pattern], bits, 64, 0)
-    return _with_pattern(
-        [p & mask for p in a.pattern], bits, a.zeros, None if a.value is None else a.value & mask
-    )
+        return _with_pattern(steps, bits, 64, 0, min(limits))
+    value = None if a.value is None else a.value & mask
+    return _with_pattern(steps, bits, a.zeros, value, min(limits))
 
 
 def bit_or(a: Shape, b: Shape, bits: int) -> Shape:
@@ -180,17 +198,23 @@ def bit_or(a: Shape, b: Shape, bits: int) -> Shape:
 
 
 def shift_right(a: Shape, b: Shape, bits: int) -> Shape:
-    if b.value is None or not b.uniform or not a.disjoint or b.value >= bits:
+    if b.value is None or not b.uniform or b.value >= bits:
         return default(a, b)
+    below = None if a.below is None else ((a.below - 1) >> b.value) + 1
+    if below == 1:
+        return constant(0)  # such as the sign of what is not negative
+    if not a.disjoint:
+        return _varying(bits, below) if a.varying else default(a, b)
+    steps = [p >> b.value for p in a.pattern]
     if a.affine and a.zeros >= bits:  # base 0: the pattern alone, which is not negative
-        return _with_pattern([p >> b.value for p in a.pattern], bits, 64, 0)
-    return _with_pattern([p >> b.value for p in a.pattern], bits, max(0, a.zeros - b.value))
+        return _with_pattern(steps, bits, 64, 0, below)
+    return _with_pattern(steps, bits, max(0, a.zeros - b.value), None, below)
 
 
 def shift_left(a: Shape, b: Shape, bits: int) -> Shape:
     if b.value is None or not b.uniform or b.value >= bits:
         return default(a, b)
-    return multiply(a, constant(1 << b.value), bits)
+    return multiply(a, Shape(ZERO, b.value, 1 << b.value, (1 << b.value) + 1), bits)
 
 
 def default(*shapes: Shape) -> Shape:
@@ -285,7 +309,8 @@ class Shapes:
         self._special |= {
             f"%ntid.{a}": constant(n) for a, n in zip("xyz", geometry.block, strict=True)
         }
-        self._special["%laneid"] = Shape(tuple(range(LANES)), 64, 0)
+        self._special["%laneid"] = Shape(tuple(range(LANES)), 64, 0, LANES)
+        self._special |= {f"%ctaid.{a}": Shape(ZERO, below=1 << 31) for a in "xyz"}
         divergent: set[int] = set()
         while True:
             self.structure = Structure(graph, divergent)
@@ -323,6 +348,11 @@ class Shapes:
             _, stride = self._local[operand.name]
             return Shape(tuple(lane * stride for lane in range(LANES)))
         return UNIFORM
+
+    def may_wrap(self, operand) -> bool:
+        """Whether base + pattern could leave the range of the operand's type in some lane."""
+        shape = self.of(operand)
+        return shape.affine and shape.below is None
 
     def blends(self, block: int, register: str) -> bool:
         """Whether a definition of the register in this block must keep other lanes' values."""
@@ -381,6 +411,7 @@ class Shapes:
         rule = _RULES.get(i.opcode)
         if (
             rule
+            and isinstance(i.operands[0], ptx.Register)  # not a mov that takes a value apart
             and kind in ptx.SIZES
             and is_integer(kind)
             and not {"cc", "sat", "hi"} & set(i.modifiers)
@@ -410,7 +441,7 @@ class Shapes:
     def _is_cheap(self, i: ptx.Instruction) -> bool:
         if i.opcode == "ld":
             return "param" in i.modifiers
-        if is_widening(i) and any(self.of(o).affine for o in i.operands[1:]):
+        if is_widening(i) and any(self.may_wrap(o) for o in i.operands[1:]):
             return False  # its check belongs where the program has it
         if any(isinstance(o, ptx.Special) and "clock" in o.name for o in i.operands):
             return False
@@ -429,21 +460,17 @@ def _multiply_add(i, operands, bits):
 def _convert(i, operands, bits):
     to, source = i.modifiers[-2:]
     (a,) = operands
-    if not is_integer(to) or a.varying:
+    if not is_integer(to) or len(i.modifiers) > 2 or bits < 16 or width(to) < 16:
         return default(a)
-    if len(i.modifiers) > 2 or bits < 16 or width(to) < 16:
-        return default(a)
+    if a.varying:
+        return _varying(width(to), a.below)
     if a.value is not None and a.uniform:
         value = signed(a.value, bits) if source[0] == "s" else a.value & (1 << bits) - 1
         return constant(value & (1 << width(to)) - 1)
     narrow = width(to) < bits
     zeros = a.zeros if width(to) > bits or a.zeros < width(to) else 64
-    return _with_pattern(
-        a.pattern,
-        width(to) if narrow else bits,
-        zeros,
-        a.value if a.value is not None and a.value >> (bits - 1) == 0 else None,
-    )
+    value = a.value if a.value is not None and a.value >> (bits - 1) == 0 else None
+    return _with_pattern(a.pattern, width(to) if narrow else bits, zeros, value, a.below)
 
 
 def _divide(i, operands, bits):

@@ -167,6 +167,13 @@ __global__ void after_return(const int *x, int *out, int n) {
     out[t] = s[n - 1 - t];
 }
 
+__global__ void taken_apart(unsigned *out) {
+    unsigned long long t = threadIdx.x * 0x100000002ull;
+    unsigned low, high;
+    asm("mov.b64 {%0, %1}, %2;" : "=r"(low), "=r"(high) : "l"(t));
+    out[low + (high & 1) * 0] = high * 1000 + low;
+}
+
 __global__ void asm_scope(const unsigned *x, unsigned *out) {
     unsigned t = threadIdx.x, y = x[t], z;
     asm("{ .reg .u32 p; mul.lo.u32 p, %1, 3; add.u32 %0, p, 1; }" : "=r"(z) : "r"(y));
@@ -381,3 +388,9 @@ def test_a_failed_assertion_is_a_fault_with_its_text(device):
     assert caught.value.kind == "assert" and caught.value.thread == (50, 0, 0)
     assert 'threadIdx.x < n && "too many"' in str(caught.value)
     device.launch("asserts", 1, 50, np.int32(50))
+
+
+def test_a_64_bit_value_taken_apart(device):
+    out = np.zeros(64, np.uint32)
+    device.launch("taken_apart", 1, 32, out)
+    np.testing.assert_array_equal(out[::2], np.arange(32) * 1000 + np.arange(32) * 2)
