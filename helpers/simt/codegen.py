@@ -38,6 +38,11 @@ _NOTHING = {
 }
 _BARRIER, _TRAP, _OVERFLOW, _ASSERT = 3, 4, 5, 6
 
+# Shared memory the system reserves in every block (PTX ISA 10.33), which cooperative groups use
+# for tiles of several warps. Given only to kernels that ask for it.
+_RESERVED = [ptx.Special(f"%reserved_smem_offset_{n}") for n in ("1", "0", "begin")]
+RESERVED_BYTES = 1024
+
 
 @dataclass
 class Layout:
@@ -87,6 +92,10 @@ def layout_of(module: ptx.Module, kernel: ptx.Kernel) -> Layout:
     shared = [
         v for v in declared if v.space == "shared" and (v.name in used or v in kernel.variables)
     ]
+    if any(
+        o in _RESERVED for i in kernel.body if isinstance(i, ptx.Instruction) for o in i.operands
+    ):
+        shared.append(ptx.Variable(_RESERVED[0].name, "shared", 16, RESERVED_BYTES))
     shared.sort(key=lambda v: v.external)  # what is sized at launch comes last
     offsets, total = _place([v for v in shared if not v.external])
     start = -(-total // 16) * 16
@@ -884,6 +893,8 @@ class _Kernel(Emitter):
         if name == "%dynamic_smem_size":
             total = self.op("trunc i64 %shared_bytes to i32")
             return Lanes("i32", self.op(f"sub i32 {total}, {self.layout.static_shared}"))
+        if ptx.Special(name) in _RESERVED:
+            return Lanes("i32", str(self.layout.shared_offsets[_RESERVED[0].name]))
         if name.startswith("%lanemask_"):
             lane = {
                 "eq": lambda b: 1 << b,

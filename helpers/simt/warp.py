@@ -94,7 +94,8 @@ def _free_shuffle(e: Emitter, i: ptx.Instruction, mode: str) -> list[Lanes]:
     if mode == "idx":
         source = e.op(f"or {_V} {first}, {e.op(f'and {_V} {b}, {free}')}")
     else:
-        source = e.op(f"{ {'up': 'sub', 'down': 'add', 'bfly': 'xor'}[mode]} {_V} {lane}, {b}")
+        verb = {"up": "sub", "down": "add", "bfly": "xor"}[mode]
+        source = e.op(f"{verb} {_V} {lane}, {b}")
     inside = e.op(f"icmp {'sge' if mode == 'up' else 'sle'} {_V} {source}, {last}")
     source = e.op(f"select {_I1} {inside}, {_V} {source}, {_V} {lane}")
     e.line(f"store {_V} {value}, ptr %scratch")
@@ -103,8 +104,7 @@ def _free_shuffle(e: Emitter, i: ptx.Instruction, mode: str) -> list[Lanes]:
     name = "@llvm.masked.gather.v32i32.v32p0"
     e.declarations.add(f"declare {_V} {name}({pointers}, i32, {_I1}, {_V})")
     result = e.op(
-        f"call {_V} {name}({pointers} {places}, i32 4, {_I1} splat (i1 true), "
-        f"{_V} zeroinitializer)"
+        f"call {_V} {name}({pointers} {places}, i32 4, {_I1} splat (i1 true), {_V} zeroinitializer)"
     )
     return [Lanes("i32", result, None), Lanes("i1", inside, None)]
 
