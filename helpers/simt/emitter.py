@@ -17,7 +17,8 @@ from . import ptx
 from .errors import Unsupported
 from .shapes import LANES, ZERO, Shapes, signed, width
 
-_LLVM = {"pred": "i1", "f32": "float", "f64": "double", "f16": "half", "b128": "i128"}
+# Halves are kept as their bits: LLVM's own `half` needs functions that not every process has.
+_LLVM = {"pred": "i1", "f32": "float", "f64": "double", "b128": "i128"}
 
 
 def llvm_type(kind: str) -> str:
@@ -26,7 +27,7 @@ def llvm_type(kind: str) -> str:
 
 
 def bits(ty: str) -> int:
-    return {"float": 32, "double": 64, "half": 16}.get(ty) or int(ty[1:])
+    return {"float": 32, "double": 64}.get(ty) or int(ty[1:])
 
 
 def vector(ty: str, n: int = LANES) -> str:
@@ -219,7 +220,7 @@ class Emitter:
     def immediate(self, value: ptx.Immediate, kind: str) -> str:
         """A literal as an LLVM constant of a PTX type."""
         ty = llvm_type(kind)
-        if ty in ("float", "double", "half"):
+        if ty in ("float", "double"):
             return self._float_immediate(value, ty)
         if value.kind != "int" and bits(ty) != {"f32": 32, "f64": 64}[value.kind]:
             raise self.unsupported()
@@ -269,6 +270,29 @@ class Emitter:
         ty = llvm_type(kind) if kind in ptx.SIZES else kind
         return vector(ty) if self.wide else ty
 
+    def calc(self, verb: str, ty: str, *values) -> str:
+        """`verb` on values of scalar LLVM type `ty`; Python numbers are constants."""
+        given = ", ".join(self.value(ty, v) for v in values)
+        return self.op(f"{verb} {self.type_of(ty)} {given}")
+
+    def pick(self, condition: str, ty: str, yes, no) -> str:
+        """`yes` in the lanes where `condition` holds, else `no`."""
+        t = self.type_of(ty)
+        yes, no = self.value(ty, yes), self.value(ty, no)
+        return self.op(f"select {self.type_of('i1')} {condition}, {t} {yes}, {t} {no}")
+
+    def cast(self, how: str, source: str, to: str, value: str) -> str:
+        """A conversion (sext, bitcast, ...) from one scalar LLVM type to another."""
+        return self.op(f"{how} {self.type_of(source)} {value} to {self.type_of(to)}")
+
+    def value(self, ty: str, value: str | int | float) -> str:
+        """An SSA value as it is; a Python number as a constant of type `ty`."""
+        if isinstance(value, float):
+            return self.number(ty, f"0x{struct.pack('>d', value).hex()}")
+        if isinstance(value, bool):
+            return self.number(ty, "true" if value else "false")
+        return self.number(ty, value) if isinstance(value, int) else value
+
     def number(self, ty: str, value) -> str:
         """A constant of scalar LLVM type `ty` in the current width."""
         return f"splat ({ty} {value})" if self.wide else str(value)
@@ -279,7 +303,7 @@ class Emitter:
         """Calls llvm.<name> overloaded on `result`; arguments are (scalar type, value)."""
         out = vector(result) if self.wide else result
         kinds = [vector(t) if self.wide else t for t, _ in arguments]
-        suffix = {"float": "f32", "double": "f64", "half": "f16"}
+        suffix = {"float": "f32", "double": "f64"}
         mangle = lambda t: (f"v{LANES}" if self.wide else "") + suffix.get(t, t)  # noqa: E731
         full = f"@llvm.{name}.{mangle(result)}"
         if extra:

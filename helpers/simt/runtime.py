@@ -18,7 +18,7 @@ READY = 1 << 30
 WROTE = 1 << 29
 # Loop iterations a warp runs before others get their turn. Warps of a block tend to read the same
 # data: in slices it is still in the caches when the next warp wants it.
-SLICE = 128
+SLICE = 32
 
 FAULT_KINDS = {
     1: "out of bounds",
