@@ -76,6 +76,8 @@ def _interrupted(name: str, implementation: Callable[..., None], arguments: tupl
             implementation(*arguments)
     except DriverError:
         pass  # what it was to undo, the first attempt had undone
+    except KeyboardInterrupt:  # once more: it waits for something that takes long
+        return _failed(DriverError(Result.UNKNOWN, f"{name} was interrupted")) | INTERRUPTED
     except BaseException as error:
         return _failed(error) | INTERRUPTED
     return _SUCCESS | INTERRUPTED

@@ -76,7 +76,9 @@ def _cubin(nvcc: str, arguments: list[str]) -> int:
         command += [] if lines or debug else ["-lineinfo"]
         command += [] if verbose else ["-Xptxas", "-v"]
         command += [] if keeps else ["--keep", "--keep-dir", scratch]
-        done = subprocess.run(command, stderr=subprocess.PIPE, check=False)
+        # After an error, what nvcc keeps includes a file in TMPDIR.
+        variables = os.environ if keeps else {**os.environ, "TMPDIR": scratch}
+        done = subprocess.run(command, stderr=subprocess.PIPE, env=variables, check=False)
         said = done.stderr.decode(errors="surrogateescape").splitlines(keepends=True)
         report = [line for line in said if _VERBOSE.match(line)]
         sys.stdout.flush()

@@ -47,8 +47,8 @@ def test_quick_calls_end_before_the_interrupt_is_raised(program):
     done = program(INTERRUPTS + """
 data, seen = np.zeros(1000, np.float32), []
 for k in range(60):
-    interrupt_after(0.004 + k * 37e-6)
     try:
+        interrupt_after(0.01 + k * 37e-6)
         while True:
             cuda.memcpy_htod(a, data)
             event = cuda.Event().record()

@@ -24,12 +24,16 @@ def compile(tmp_path):
     (folder / "kernel.cu").write_text(SOURCE)
     shim = nvcc.install(toolkit.require_toolkit().nvcc, tmp_path / "bin dir") / "nvcc"
 
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+
     def run(*arguments: str, text: str | None = None):
         if text is not None:
             (folder / "kernel.cu").write_text(text)
-        run.folder = folder
-        return subprocess.run([shim, *arguments], cwd=folder, capture_output=True, text=True,
-                              check=False)
+        done = subprocess.run([shim, *arguments], cwd=folder, capture_output=True, text=True,
+                              env={**os.environ, "TMPDIR": str(temporary)}, check=False)
+        assert not os.listdir(temporary)
+        return done
     run.folder = folder
     return run
 
@@ -109,7 +113,7 @@ def test_what_only_ptxas_refuses_is_refused(compile):
 def test_other_calls_are_left_alone(compile):
     real = toolkit.require_toolkit().nvcc
     for arguments in (["--preprocess", "kernel.cu", "--compiler-options", "-P"],
-                      ["--ptx", "-arch", "sm_80", "-o", "-", "kernel.cu"], ["--help"],
+                      ["--ptx", "-arch", "sm_80", "kernel.cu"], ["--help"],
                       ["nothing.cu"]):
         wanted = subprocess.run([real, *arguments], cwd=compile.folder, capture_output=True,
                                 text=True, check=False)
