@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -99,27 +101,44 @@ def test_an_nvcc_that_is_not_the_compiler_itself_leads_to_its_home(fresh, tmp_pa
 
 
 def test_jupyterlab_starts_with_its_token_on_loopback_and_asks_nothing(fresh):
-    server = fresh.start("make", "lab", "ARGS=--no-browser --port=18888")
+    port = _free_port()
+    server = fresh.start("make", "lab", f"ARGS=--no-browser --port={port}")
     try:
         said, address = "", None
         while address is None:
             line = server.stdout.readline()
             assert line, said
             said += line
-            address = re.search(r"http://127\.0\.0\.1:(\d+)(/\S*)\?token=(\w+)", line)
-        port, page, token = address.groups()
+            address = re.search(rf"http://127\.0\.0\.1:{port}(/\S*)\?token=(\w+)", line)
+        page, token = address.groups()
         assert page == "/lab/tree/notebooks"
+        _wait_for(port)
         base = f"http://127.0.0.1:{port}"
-        with pytest.raises(urllib.error.HTTPError):
+        with pytest.raises(urllib.error.HTTPError, match="403"):
             _get(f"{base}/api/contents/notebooks", "")
         assert json.loads(_get(f"{base}/api/contents/notebooks", token))["type"] == "directory"
         name = "@jupyterlab/apputils-extension:notification"
         settings = json.loads(_get(f"{base}/lab/api/settings/{name}", token))
         assert settings["schema"]["properties"]["fetchNews"]["default"] == "false"
-        assert _listening_addresses(int(port)) == {"0100007F"}
+        assert _listening_addresses(port) == {"0100007F"}
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait(30)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def _wait_for(port: int) -> None:
+    """Until the server listens, which may be a moment after it says so."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"nothing listens on port {port}")
 
 
 def _get(url: str, token: str) -> str:
