@@ -20,7 +20,7 @@ from .access import parse as parse_access
 from .calls import external_call
 from .emitter import Emitter, Lanes, bits, llvm_type, vector
 from .errors import InvalidPtx
-from .flow import Branch, Graph, destinations
+from .flow import Branch, Graph, destinations, targets
 from .runtime import Context, Launch
 from .scopes import Component, Scope
 from .shapes import LANES, Geometry, Shapes, is_widening, signed, width
@@ -611,45 +611,26 @@ class _Kernel(Emitter):
             known = Lanes(word, str(signed(shape.value, bits(ty))))
             return [(i.operands[0].name, self.reinterpret(known, ty))]
         self.wide = shape is None or shape.varying
-        if i.opcode == "setp":
-            return self._set_predicates(i)
-        if i.opcode == "mov" and isinstance(i.operands[0], ptx.Vector):
-            parts = instructions.unpack(self, i)
-            return [
-                (part.name, self._lanes(kind, value, shape))
-                for part, (kind, value) in zip(i.operands[0].elements, parts, strict=True)
-            ]
         if i.opcode == "cvta":
-            kind, value = self._convert_address(i)
+            values = [self._convert_address(i)]
         elif not self.wide and shape.affine and is_widening(i):
-            kind, value = self._widen(i)
+            values = [self._widen(i)]
         elif i.opcode in instructions.TABLE:
-            kind, value = instructions.TABLE[i.opcode](self, i)
+            found = instructions.TABLE[i.opcode](self, i)
+            values = found if isinstance(found, list) else [found]
         else:
             raise self.unsupported()
-        name = i.operands[0].name
-        result = self._lanes(kind, value, shape)
-        sign = kind.startswith("s")
-        return [(name, self.reinterpret(result, llvm_type(self.kernel.registers[name]), sign))]
+        result = []
+        for register, (kind, value) in zip(targets(i), values, strict=False):
+            if register.name != "_":
+                ty = llvm_type(self.kernel.registers[register.name])
+                lanes = self._lanes(kind, value, shape)
+                result.append((register.name, self.reinterpret(lanes, ty, kind.startswith("s"))))
+        return result
 
     def _lanes(self, kind: str, value: str, shape) -> Lanes:
         ty = llvm_type(kind) if kind in ptx.SIZES else kind
         return Lanes(ty, value, None if self.wide else shape.pattern)
-
-    def _set_predicates(self, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
-        """setp p|q, a, b {, c}: p gets the comparison, q its opposite, both combined with c."""
-        kind = i.modifiers[-1]
-        if kind in ("f16", "f16x2", "bf16", "bf16x2"):
-            raise self.unsupported()
-        pattern = None if self.wide else (0,) * LANES
-        result = instructions.compare(self, i, kind)
-        out = i.operands[0]
-        names = [o.name for o in out] if isinstance(out, tuple) else [out.name]
-        values = [instructions.combine(self, i, result)]
-        if len(names) == 2:
-            opposite = self.op(f"xor {self.type_of('i1')} {result}, {self.number('i1', 'true')}")
-            values.append(instructions.combine(self, i, opposite))
-        return [(n, Lanes("i1", v, pattern)) for n, v in zip(names, values, strict=True)]
 
     def _convert_address(self, i: ptx.Instruction) -> tuple[str, str]:
         """cvta: only shared addresses differ from generic ones."""

@@ -74,6 +74,14 @@ def registers_in(operand) -> list[str]:
     return []
 
 
+def targets(instruction: ptx.Instruction) -> tuple[ptx.Register, ...]:
+    """The first operand's registers in order, `_` among them: d, d|p or {a, b, ...}."""
+    first = instruction.operands[0]
+    if isinstance(first, ptx.Vector):
+        return first.elements
+    return first if isinstance(first, tuple) else (first,)
+
+
 def destinations(instruction: ptx.Instruction) -> list[str]:
     """The registers an instruction writes."""
     if not instruction.operands:

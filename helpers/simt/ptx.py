@@ -304,7 +304,8 @@ class _Parser:
             elif statement.startswith("."):
                 self._local_directive(kernel, statement)
             elif statement:
-                kernel.body.append(_instruction(statement, scopes, file, line))
+                instruction = _instruction(statement, scopes, file, line)
+                kernel.body.append(_with_carry(instruction, kernel))
 
     def _registers(self, kernel: Kernel, statement: str, scopes: Scopes) -> None:
         match = re.match(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*)", statement, re.S)
@@ -411,6 +412,19 @@ def _instruction(text: str, scopes: Scopes, file: int, line: int) -> Instruction
         line,
         " ".join(text.split()),
     )
+
+
+def _with_carry(i: Instruction, kernel: Kernel) -> Instruction:
+    """Makes the carry flag CC.CF, which add.cc, addc, ... use in secret (PTX ISA 9.7.2), an
+    ordinary predicate register: a second destination of .cc, a last operand of addc and the like.
+    """
+    gives, takes = "cc" in i.modifiers, i.opcode in ("addc", "subc", "madc")
+    if gives or takes:
+        carry = Register("%carry#")
+        kernel.registers[carry.name] = "pred"
+        first = (i.operands[0], carry) if gives else i.operands[0]
+        i.operands = [first, *i.operands[1:], *([carry] if takes else [])]
+    return i
 
 
 def _split(text: str) -> list[str]:

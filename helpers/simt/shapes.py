@@ -408,7 +408,7 @@ class Shapes:
         if is_widening(i) and i.operands[0].name not in self._addressing:
             return default(*operands)  # not worth a check (see the module's text)
         kind = i.modifiers[-1] if i.modifiers else ""
-        rule = _RULES.get(i.opcode)
+        rule = None if isinstance(i.operands[0], ptx.Vector) else _RULES.get(i.opcode)
         if (
             rule
             and isinstance(i.operands[0], ptx.Register)  # not a mov that takes a value apart
