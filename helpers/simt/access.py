@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from . import ptx, runtime
 from .emitter import Emitter, Lanes, llvm_type, vector
 from .flow import destinations
+from .runtime import Context
 from .shapes import LANES, ZERO
 
 SPACES = ("global", "shared", "local", "const", "param")
@@ -129,20 +130,26 @@ class Checks:
         """
         e = self.e
         shift = size.bit_length() - 1
+        compute = e.at_entry  # once for the whole function
         if access.space == "shared":
             start, nbytes = "0", "%shared_bytes"
         elif access.space == "local":
             start, nbytes = "%local_start", str(self.layout.local_stride)
         else:
             slot = self.layout.bounds_slot(access.address.base)
-            pair = e.at_entry(f"getelementptr i64, ptr %bounds, i64 {2 * slot}")
-            start = e.at_entry(f"load i64, ptr {pair}")
-            pair1 = e.at_entry(f"getelementptr i64, ptr {pair}, i64 1")
-            nbytes = e.at_entry(f"load i64, ptr {pair1}")
+            if slot == 0:  # no idea: the allocation that was found last
+                compute = e.op
+                recent = runtime.offset(Context, "recent_start")
+                pair = e.at_entry(f"getelementptr i8, ptr %cx, i64 {recent}")
+            else:
+                pair = e.at_entry(f"getelementptr i64, ptr %bounds, i64 {2 * slot}")
+            start = compute(f"load i64, ptr {pair}")
+            second = e.at_entry(f"getelementptr i64, ptr {pair}, i64 1")
+            nbytes = compute(f"load i64, ptr {second}")
         e.declarations.add("declare i64 @llvm.usub.sat.i64(i64, i64)")
-        more = e.at_entry(f"add i64 {nbytes}, {size}")
-        room = e.at_entry(f"call i64 @llvm.usub.sat.i64(i64 {more}, i64 {span})")
-        return start, e.at_entry(f"lshr i64 {room}, {shift}")
+        more = compute(f"add i64 {nbytes}, {size}")
+        room = compute(f"call i64 @llvm.usub.sat.i64(i64 {more}, i64 {span})")
+        return start, compute(f"lshr i64 {room}, {shift}")
 
     def rotated(self, offset: str, size: int, ty: str = "i64") -> str:
         if size == 1:

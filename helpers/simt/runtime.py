@@ -66,6 +66,8 @@ class Context(ctypes.Structure):
         ("states", c_void_p),  # one int32 a warp: 0 to start, or what its function returned
         ("barriers", c_void_p),  # the block's barriers and
         ("places", c_void_p),  # which of them each warp is at (see barriers)
+        ("recent_start", c_int64),  # the allocation an access was last found in
+        ("recent_bytes", c_int64),
         ("rounds", c_int64),  # rounds of the scheduler in which a warp has got on
         ("block_x", c_int32),
         ("block_y", c_int32),
@@ -371,7 +373,14 @@ compare:
   %e.p = getelementptr i64, ptr %allocations, i64 %index3
   %e = load i64, ptr %e.p
   %inside = icmp ule i64 %g_end, %e
-  br i1 %inside, label %good, label %fault
+  br i1 %inside, label %remember, label %fault
+remember:
+  %s.p = getelementptr i64, ptr %allocations, i64 %index2
+  %s = load i64, ptr %s.p
+  %n = sub i64 %e, %s
+{store_field("i64", "%s", "%cx", Context, "recent_start", "r")}\
+{store_field("i64", "%n", "%cx", Context, "recent_bytes", "r")}\
+  br label %good
 good:
   br label %lane
 fault:
