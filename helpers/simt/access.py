@@ -10,6 +10,7 @@ was computed from. Where it fails, `runtime.CHECKER` looks at every active lane.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import ptx, runtime
@@ -130,26 +131,30 @@ class Checks:
         """
         e = self.e
         shift = size.bit_length() - 1
-        compute = e.at_entry  # once for the whole function
-        if access.space == "shared":
-            start, nbytes = "0", "%shared_bytes"
-        elif access.space == "local":
-            start, nbytes = "%local_start", str(self.layout.local_stride)
-        else:
-            slot = self.layout.bounds_slot(access.address.base)
-            if slot == 0:  # no idea: the allocation that was found last
-                compute = e.op
-                recent = runtime.offset(Context, "recent_start")
-                pair = e.at_entry(f"getelementptr i8, ptr %cx, i64 {recent}")
-            else:
-                pair = e.at_entry(f"getelementptr i64, ptr %bounds, i64 {2 * slot}")
-            start = compute(f"load i64, ptr {pair}")
-            second = e.at_entry(f"getelementptr i64, ptr {pair}, i64 1")
-            nbytes = compute(f"load i64, ptr {second}")
+        start, nbytes, compute = self.allocation(access)
         e.declarations.add("declare i64 @llvm.usub.sat.i64(i64, i64)")
         more = compute(f"add i64 {nbytes}, {size}")
         room = compute(f"call i64 @llvm.usub.sat.i64(i64 {more}, i64 {span})")
         return start, compute(f"lshr i64 {room}, {shift}")
+
+    def allocation(self, access: Access) -> tuple[str, str, Callable[[str], str]]:
+        """Start and bytes of what an address is expected in, and how to compute with them."""
+        e = self.e
+        if access.space == "shared":
+            return "0", "%shared_bytes", e.at_entry
+        if access.space == "local":
+            return "%local_start", str(self.layout.local_stride), e.at_entry
+        compute = e.at_entry  # once for the whole function
+        slot = self.layout.bounds_slot(access.address.base)
+        if slot == 0:  # no idea: the allocation that was found last
+            compute = e.op
+            recent = runtime.offset(Context, "recent_start")
+            pair = e.at_entry(f"getelementptr i8, ptr %cx, i64 {recent}")
+        else:
+            pair = e.at_entry(f"getelementptr i64, ptr %bounds, i64 {2 * slot}")
+        start = compute(f"load i64, ptr {pair}")
+        second = e.at_entry(f"getelementptr i64, ptr {pair}, i64 1")
+        return start, compute(f"load i64, ptr {second}"), compute
 
     def rotated(self, offset: str, size: int, ty: str = "i64") -> str:
         if size == 1:
@@ -219,25 +224,30 @@ class Checks:
         e.label(slow)
         v = vector("i64")
         spread = e.spread(address)
-        if access.space == "shared":
-            spread = e.op(f"add {v} {spread}, {e.splat('i64', '%shared_address')}")
         for offset, number in members:
             addresses = e.op(f"add {v} {spread}, splat (i64 {offset})") if offset else spread
-            e.line(f"store {v} {addresses}, ptr %scratch")
-            spaces = {
-                "shared": runtime.SHARED,
-                "local": runtime.LOCAL,
-                "generic": runtime.GENERIC,
-            }.get(access.space, runtime.GLOBAL)
-            bad = e.op(
-                f"call i1 @check_lanes(ptr %cx, ptr %scratch, i32 {e.mask}, i32 %w, "
-                f"i32 {size}, i32 {number}, i32 {spaces}, i64 {self.layout.local_stride})"
-            )
-            good = e.fresh("good")[1:]
-            e.line(f"br i1 {bad}, label %fault, label %{good}")
-            e.label(good)
+            self.lanes(access, addresses, size, number)
         e.line(f"br label %{after}")
         e.label(after)
+
+    def lanes(self, access: Access, addresses: str, size: int, number: int) -> None:
+        """Looks at every active lane's address (a <32 x i64>); leaves for %fault if one is bad."""
+        e, v = self.e, vector("i64")
+        if access.space == "shared":
+            addresses = e.op(f"add {v} {addresses}, {e.splat('i64', '%shared_address')}")
+        e.line(f"store {v} {addresses}, ptr %scratch")
+        spaces = {
+            "shared": runtime.SHARED,
+            "local": runtime.LOCAL,
+            "generic": runtime.GENERIC,
+        }.get(access.space, runtime.GLOBAL)
+        bad = e.op(
+            f"call i1 @check_lanes(ptr %cx, ptr %scratch, i32 {e.mask}, i32 %w, "
+            f"i32 {size}, i32 {number}, i32 {spaces}, i64 {self.layout.local_stride})"
+        )
+        good = e.fresh("good")[1:]
+        e.line(f"br i1 {bad}, label %fault, label %{good}")
+        e.label(good)
 
 
 class Memory:
@@ -284,7 +294,7 @@ class Memory:
 
     # -- host pointers ----------------------------------------
 
-    def _pointer(self, access: Access, ssa: str, offset: int) -> str:
+    def pointer(self, access: Access, ssa: str, offset: int) -> str:
         """A host pointer for a scalar address plus offset."""
         e = self.e
         if access.space == "shared":
@@ -293,7 +303,7 @@ class Memory:
             p = e.op(f"inttoptr i64 {ssa} to ptr")
         return e.op(f"getelementptr i8, ptr {p}, i64 {offset}") if offset else p
 
-    def _pointers(self, access: Access, address: Lanes, offset: int) -> str:
+    def pointers(self, access: Access, address: Lanes, offset: int) -> str:
         e, v = self.e, vector("i64")
         a = e.spread(address)
         if offset:
@@ -320,7 +330,7 @@ class Memory:
                     ty,
                     e.op(
                         f"load {volatile}{ty}, ptr "
-                        f"{self._pointer(access, address.ssa, offset + k * access.element)}"
+                        f"{self.pointer(access, address.ssa, offset + k * access.element)}"
                         f", align {access.element}"
                     ),
                 )
@@ -346,7 +356,7 @@ class Memory:
             low, high = min(places), max(places) + access.count
             window = 1 << (high - low - 1).bit_length()
             if window <= 4 * LANES:
-                p = self._pointer(access, address.ssa, offset + low * size)
+                p = self.pointer(access, address.ssa, offset + low * size)
                 whole = e.op(f"load {vector(ty, window)}, ptr {p}, align {size}")
                 return [
                     self._pick(ty, whole, window, [q - low + k for q in places])
@@ -362,7 +372,7 @@ class Memory:
         name = f"@llvm.masked.gather.v{LANES}{_mangle(ty)}.v{LANES}p0"
         e.declarations.add(f"declare {v} {name}({vector('ptr')}, i32, {vector('i1')}, {v})")
         for k in range(access.count):
-            pointers = self._pointers(access, address, offset + k * size)
+            pointers = self.pointers(access, address, offset + k * size)
             out.append(
                 Lanes(
                     ty,
@@ -394,7 +404,7 @@ class Memory:
         distinct = sorted(set(places))
         four = "poison"
         for k, place in enumerate(distinct):
-            p = self._pointer(access, address.ssa, offset + place * access.element)
+            p = self.pointer(access, address.ssa, offset + place * access.element)
             one = e.op(f"load {ty}, ptr {p}, align {access.element}")
             four = e.op(f"insertelement {vector(ty, 4)} {four}, {ty} {one}, i32 {k}")
         return self._pick(ty, four, 4, [distinct.index(q) for q in places])
@@ -429,13 +439,13 @@ class Memory:
                 last = e.op(f"sub i32 31, {zeros}")
                 ssa = e.op(f"extractelement {vector(ty)} {e.spread(value)}, i32 {last}")
             e.line(
-                f"store {volatile}{ty} {ssa}, ptr {self._pointer(access, address.ssa, offset)}, "
+                f"store {volatile}{ty} {ssa}, ptr {self.pointer(access, address.ssa, offset)}, "
                 f"align {size}"
             )
             return
         v, spread = vector(ty), e.spread(value)
         if address.pattern == tuple(size * lane for lane in range(LANES)):
-            p = self._pointer(access, address.ssa, offset)
+            p = self.pointer(access, address.ssa, offset)
             if e.mask == "-1":
                 e.line(f"store {v} {spread}, ptr {p}, align {size}")
             else:
@@ -446,7 +456,7 @@ class Memory:
                     f"{vector('i1')} {e.lane_mask(e.mask)})"
                 )
             return
-        pointers = self._pointers(access, address, offset)
+        pointers = self.pointers(access, address, offset)
         name = f"@llvm.masked.scatter.v{LANES}{_mangle(ty)}.v{LANES}p0"
         e.declarations.add(f"declare void {name}({v}, {vector('ptr')}, i32, {vector('i1')})")
         e.line(
@@ -467,7 +477,7 @@ class Memory:
             raise e.unsupported()
         address = self.address(access)
         self._check(access, address, number)
-        pointers = self._pointers(access, address, access.address.offset)
+        pointers = self.pointers(access, address, access.address.offset)
         first = 1 if i.opcode == "red" else 2
         operands = [e.spread(e.lanes(o, access.kind)) for o in i.operands[first:]]
         ty = llvm_type(access.kind)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from . import barriers, instructions, ptx, runtime, warp
+from . import barriers, instructions, ptx, runtime, tensor, warp
 from .access import Memory, parameter_offsets, provenance
 from .access import parse as parse_access
 from .calls import external_call
@@ -36,6 +36,7 @@ _NOTHING = {
     "discard",
     "applypriority",
 }
+_COOPERATIVE = warp.TABLE | tensor.TABLE
 _BARRIER, _TRAP, _OVERFLOW, _ASSERT = 3, 4, 5, 6
 
 # Shared memory the system reserves in every block (PTX ISA 10.33), which cooperative groups use
@@ -509,7 +510,7 @@ class _Kernel(Emitter):
             self._guarded(i, lambda: self._barrier(block, scope, i, live))
             self.mask = self._current_mask(scope)
             return
-        if i.opcode in warp.TABLE:
+        if i.opcode in _COOPERATIVE:
             self._guarded(i, lambda: self._exchange(block, i))
             return
         number = self._ids[id(i)]
@@ -572,7 +573,10 @@ class _Kernel(Emitter):
         self.mask = outer
 
     def _exchange(self, block: int, i: ptx.Instruction) -> None:
-        for name, value in warp.TABLE[i.opcode](self, i):
+        """An instruction in which lanes work together."""
+        if _writes(i):
+            self.line(f"store i32 {runtime.WROTE}, ptr %wrote")
+        for name, value in _COOPERATIVE[i.opcode](self, i):
             self._assign(block, i, name, value)
 
     def _memory(self, block: int, i: ptx.Instruction, number: int) -> None:
@@ -923,7 +927,7 @@ class _Kernel(Emitter):
 
 def _writes(i: ptx.Instruction) -> bool:
     """Whether an instruction changes memory each time, as no poll of a flag or a lock does."""
-    if i.opcode in ("st", "red"):
+    if i.opcode in ("st", "red") or i.name.startswith("wmma.store"):
         return True
     if i.opcode != "atom" or not {"add", "inc", "dec"} & set(i.modifiers):
         return False

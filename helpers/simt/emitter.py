@@ -11,6 +11,7 @@ scalars and vectors alike, so that each instruction is written once: `wide` says
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import ptx
@@ -96,11 +97,19 @@ class Emitter:
             self._entry_values[text] = name
         return self._entry_values[text]
 
-    def function(self, name: str, head: str, body: str) -> None:
-        """Adds the module-level function `define internal HEAD { BODY }`, once for each name."""
-        if name not in self._functions:
-            self._functions.add(name)
-            self.constants.append(f"define internal {head} {{\n{body}\n}}")
+    def function(self, name: str, head: str, body: str | Callable[[], None]) -> None:
+        """Adds the module-level function `define internal HEAD { BODY }`, once for each name.
+
+        body may be a function that emits it.
+        """
+        if name in self._functions:
+            return
+        self._functions.add(name)
+        if not isinstance(body, str):
+            outer, self.lines = self.lines, []
+            body()
+            body, self.lines = "\n".join(self.lines), outer
+        self.constants.append(f"define internal {head} {{\n{body}\n}}")
 
     def unsupported(self, what: str | None = None) -> Unsupported:
         i = self.instruction

@@ -32,6 +32,12 @@ _NO_DESTINATION = {
     "exit",
 }
 
+_NO_DESTINATION_FORMS = {
+    ("wmma", ("store",)),
+    ("mbarrier", ("init",)),
+    ("mbarrier", ("inval",)),
+}
+
 
 @dataclass
 class Branch:

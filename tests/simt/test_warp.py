@@ -307,6 +307,20 @@ def test_tiles(device):
     np.testing.assert_array_equal(f, per(eights.sum(1) * 0.5, 8))
 
 
+def test_coalesced_threads(device):
+    x = values()
+    out = np.full((6, 64), -1, np.int32)
+    device.launch("coalesced", 1, 64, x, out)
+    expected = np.full((6, 64), -1)
+    for start in (0, 32):
+        group = [t for t in range(start, start + 32) if x[t] & 1]
+        for rank, t in enumerate(group):
+            big = sum((x[g] > 50) << r for r, g in enumerate(group))
+            up = x[group[max(rank - 1, 0)]]
+            expected[:, t] = [len(group), rank, x[group].sum(), x[group[1]], big, up]
+    np.testing.assert_array_equal(out, expected)
+
+
 def test_labeled_and_binary_partition(device):
     x = values()
     out = np.zeros((4, 64), np.int32)
