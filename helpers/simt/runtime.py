@@ -168,6 +168,7 @@ entry:
 {load_fields("%cx", c, {"launch": "ptr", "states": "ptr", "frames": "ptr", "shadows": "ptr"})}\
 {load_fields("%cx", c, {"barriers": "ptr"})}\
 {load_fields("%launch", launch, {"grid_x": "i32", "grid_y": "i32", "idle": "ptr"})}\
+  {field_pointer("%stop.p", "%launch", launch, "stop")}
   {field_pointer("%rounds.p", "%cx", c, "rounds")}
   {field_pointer("%next.p", "%launch", launch, "next_block")}
   {field_pointer("%end.p", "%launch", launch, "end_block")}
@@ -271,7 +272,9 @@ progress:
   %rounds = load volatile i64, ptr %rounds.p
   %rounds1 = add i64 %rounds, 1
   store volatile i64 %rounds1, ptr %rounds.p
-  br label %round
+  %stopped = load volatile i32, ptr %stop.p  ; a loop around a barrier never uses up a slice
+  %go_on = icmp eq i32 %stopped, 0
+  br i1 %go_on, label %round, label %stop
 ask:
   %verdict = call i32 %idle(ptr %cx)
   %give_up = icmp ne i32 %verdict, 0

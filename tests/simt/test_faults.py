@@ -183,16 +183,27 @@ def test_the_next_launch_works_after_a_fault(device):
     assert (x == 1).all()
 
 
-def test_an_endless_kernel_is_stopped_by_an_interrupt(device):
+def interrupted(launch):
+    """Runs launch, which must end in a KeyboardInterrupt soon after half a second."""
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        device.launch("for_ever", 4, 64, np.zeros(2, np.int32), np.int32(1))
+        launch()
     assert time.monotonic() - start < 2
+
+
+def test_an_endless_kernel_is_stopped_by_an_interrupt(device):
+    interrupted(lambda: device.launch("for_ever", 4, 64, np.zeros(2, np.int32), np.int32(1)))
     x = np.zeros(2, np.int32)
     device.launch("for_ever", 4, 64, x, np.int32(0))
     assert x[1] == 1
+
+
+@pytest.mark.parametrize("barrier", ["__syncthreads()", 'asm volatile("bar.sync 1, 64;")'])
+def test_an_endless_loop_around_a_barrier_is_stopped_by_an_interrupt(barrier):
+    device = Device(ptx_of(f'extern "C" __global__ void f() {{ for (;;) {barrier}; }}'))
+    interrupted(lambda: device.launch("f", 4, 64))
 
 
 def test_an_instruction_without_a_row_is_named_with_its_line():
