@@ -27,7 +27,8 @@ def test_figures_are_printed_and_written(
     assert bench.main(["--json", str(file)]) == 0
     figures = json.loads(file.read_text())
     assert figures["backend"] == autoinit.backend
-    assert list(figures["fma_per_s"]) == ["naive 512", "tiled 512", "naive 1024", "tiled 1024"]
+    expected = [f"{name} {n}" for n in (512, 1024) for name in KERNELS]
+    assert list(figures["fma_per_s"])[: len(expected)] == expected
     assert all(rate > 1e6 for rate in figures["fma_per_s"].values())
     assert 0 < figures["seconds"]["launch"] < figures["seconds"]["edit to result"]
     output = capsys.readouterr().out
@@ -35,23 +36,23 @@ def test_figures_are_printed_and_written(
         assert name in output
     if autoinit.backend == "cpu":
         assert "CPU times, not GPU times" in output
-        assert set(figures["targets"]) == {"naive 1024", "tiled 1024", "edit to result"}
+        assert set(figures["targets"]) <= set(figures["fma_per_s"]) | set(figures["seconds"])
 
 
 def test_a_ratio_of_one_or_more_reaches_the_target() -> None:
     figures = {
         "backend": "cpu",
         "device": "a machine",
-        "fma_per_s": {"naive 1024": 2.0e10, "tiled 1024": 0.6e10},
+        "fma_per_s": {"naive 1024": 3.2e10, "tiled 1024": 0.9e10},
         "seconds": {"edit to result": 4.0, "launch": 5e-5},
         "targets": bench.TARGETS,
     }
     text = bench.table(figures)
     for line in (
-        "naive 1024        2.00e+10 FMA/s   1.0e+10 FMA/s   2.00x",
-        "tiled 1024        6.00e+09 FMA/s   1.2e+10 FMA/s   0.50x",
-        "edit to result            4.00 s           2.0 s   0.50x",
-        "launch                   50.0 µs",
+        "naive 1024                3.20e+10 FMA/s   1.6e+10 FMA/s   2.00x",
+        "tiled 1024                9.00e+09 FMA/s   1.8e+10 FMA/s   0.50x",
+        "edit to result                    4.00 s          2.00 s   0.50x",
+        "launch                           50.0 µs",
     ):
         assert line in text.splitlines()
 

@@ -12,7 +12,7 @@ every entry instead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import barriers, instructions, ptx, runtime, tensor, warp
 from .access import Memory, parameter_offsets, provenance
@@ -61,6 +61,10 @@ class Layout:
     frame_bytes: int = 0
     sources: list[ptx.Instruction] = field(default_factory=list)  # by instruction id
     resumes: list[ptx.Instruction | None] = field(default_factory=list)  # by resume point - 1
+
+    def for_launches(self) -> Layout:
+        """Without what only code generation needs."""
+        return replace(self, kernel=replace(self.kernel, body=[]))
 
     def parameter_offset(self, name: str) -> int:
         if name not in self.parameters:

@@ -1,23 +1,15 @@
-"""LLVM IR -> machine code in this process, with a cache of object files on disk.
-
-The cache's key is the IR, the processor and LLVM's version, so that a cached file is never stale.
-"""
+"""LLVM IR -> machine code in this process."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
+import functools
 import re
-import tempfile
 import threading
-from pathlib import Path
 
 import llvmlite.binding as llvm
 
-_lock = threading.Lock()
-_identity = ""
-cache_folder = Path(__file__).resolve().parents[2] / ".cache" / "simt"
+_lock = threading.Lock()  # LLVM's own state is shared
 
 
 class Code:
@@ -30,14 +22,19 @@ class Code:
         return self._engine.get_function_address(name)
 
 
+@functools.cache
+def identity() -> str:
+    """LLVM's version and this processor, on which machine code depends."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features().flatten()
+    return f"{llvm.llvm_version_info} {llvm.get_host_cpu_name()} {features}"
+
+
 def _target() -> llvm.TargetMachine:
     """A new description of this processor (an execution engine takes ownership of its own)."""
-    global _identity
-    if not _identity:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
+    identity()
     cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    _identity = f"{llvm.llvm_version_info} {cpu} {features}"
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=cpu, features=features, opt=2, jit=True
     )
@@ -48,20 +45,16 @@ def wide_vectors() -> bool:
     return llvm.get_host_cpu_features().get("avx512vl", False)
 
 
-def compile_ir(ir: str) -> Code:
-    """Compiles a module. Raises RuntimeError with LLVM's message if the IR is not well formed."""
+def object_code(ir: str) -> bytes:
+    """An object file. Raises RuntimeError with LLVM's message if the IR is not well formed."""
     with _lock:
-        machine = _target()
-        if wide_vectors():
-            ir = _prefer_512(ir)
-        key = hashlib.sha256((ir + _identity).encode()).hexdigest()
-        path = cache_folder / f"{key}.o"
-        try:
-            data = path.read_bytes()
-        except OSError:
-            data = _object_code(ir, machine)
-            _keep(path, data)
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        return _object_code(_prefer_512(ir) if wide_vectors() else ir, _target())
+
+
+def load(data: bytes) -> Code:
+    """Puts an object file into memory, ready to be called."""
+    with _lock:
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
         engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         engine.finalize_object()
         return Code(engine)
@@ -86,18 +79,6 @@ def _object_code(ir: str, machine: llvm.TargetMachine) -> bytes:
     manager = builder.getModulePassManager()
     manager.run(module, builder)
     return machine.emit_object(module)
-
-
-def _keep(path: Path, data: bytes) -> None:
-    """Writes a cache file in one step; a folder that cannot be written is no error."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as f:
-            f.write(data)
-        os.replace(temporary, path)
-    except OSError:
-        return
 
 
 RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # @run(context); releases the GIL while it runs

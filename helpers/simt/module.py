@@ -11,7 +11,7 @@ import time
 from ctypes import byref, c_int32, c_int64, c_void_p
 from pathlib import PurePath
 
-from . import jit, ptx
+from . import cache, jit, ptx
 from .barriers import RECORD_BYTES
 from .calls import external_call
 from .codegen import Layout, generate, layout_of
@@ -41,7 +41,7 @@ class Module:
     """
 
     def __init__(self, text: str, memory: Memory):
-        self.memory = memory
+        self.memory, self.text = memory, text
         parsed = ptx.parse(text)
         self.globals: dict[str, tuple[int, int]] = {}
         variables = [v for v in parsed.variables if v.space in ("global", "const")]
@@ -86,7 +86,6 @@ class Function:
         except Unsupported as problem:  # other kernels of the module may be fine
             self._problem = problem
         self._kernel = kernel
-        self._graph: Graph | None = None
         self._compiled: dict[Dim, _Compiled] = {}
         self._lock = threading.Lock()
         layout = layout_of(module, kernel)
@@ -102,10 +101,9 @@ class Function:
         with self._lock:
             if self._problem:
                 raise self._problem
-            if self._graph is None:
-                self._graph = Graph(self._kernel)
             if block not in self._compiled:
-                self._compiled[block] = _Compiled(self._module, self._kernel, self._graph, block)
+                text = self._owner.text
+                self._compiled[block] = _Compiled(self._module, self._kernel, text, block)
             return self._compiled[block]
 
     def launch(self, grid: Dim, block: Dim, parameters: bytes, shared_bytes: int = 0) -> None:
@@ -127,12 +125,18 @@ class Function:
 class _Compiled:
     """A kernel's code for one block shape."""
 
-    def __init__(self, module: ptx.Module, kernel: ptx.Kernel, graph: Graph, block: Dim):
-        self.kernel = kernel
+    def __init__(self, module: ptx.Module, kernel: ptx.Kernel, text: str, block: Dim):
+        self.name = kernel.name
         self.geometry = Geometry(block)
-        self.layout: Layout = layout_of(module, kernel)
-        self.ir = generate(self.layout, graph, self.geometry)
-        self._code = jit.compile_ir(self.ir)
+        key = cache.key(text, kernel.name, block)
+        stored = cache.load(key)
+        if stored is None:
+            layout = layout_of(module, kernel)
+            data = jit.object_code(generate(layout, Graph(kernel), self.geometry))
+            stored = layout.for_launches(), data
+            cache.keep(key, stored)
+        self.layout: Layout = stored[0]
+        self._code = jit.load(stored[1])
         self.run = jit.RUN(self._code.address("run"))
 
 
@@ -232,7 +236,7 @@ class _Run:
         if faults:
             raise self._fault(min(faults, key=lambda c: c.block))
         if self.launch.stop:
-            raise Interrupted(f"kernel {self.code.kernel.name} was stopped")
+            raise Interrupted(f"kernel {self.code.name} was stopped")
 
     def _idle(self, context: int) -> int:
         """All warps of a worker's block only poll: see whether another block could help them.
@@ -331,7 +335,7 @@ class _Run:
         return Fault(
             kind,
             detail,
-            self.code.kernel.name,
+            self.code.name,
             PurePath(i.file).name,
             i.line,
             (c.block_x, c.block_y, c.block_z),

@@ -7,6 +7,7 @@ is the business of `instructions`.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import struct
@@ -166,6 +167,15 @@ def parse(text: str) -> Module:
     return _Parser(text).module()
 
 
+_BRACE = re.compile(r"\s*([{}])")
+
+
+@functools.cache
+def _up_to(stops: str) -> re.Pattern:
+    plain = f'[^"{re.escape(stops)}]*+'
+    return re.compile(f'({plain}(?:"[^"]*"{plain})*+)[{re.escape(stops)}]')
+
+
 class _Parser:
     def __init__(self, text: str):
         if ".version" not in text:
@@ -204,15 +214,10 @@ class _Parser:
 
     def _until(self, stops: str) -> str | None:
         """The text up to the next of `stops` outside quotes; None at the end of the input."""
-        quoted = False
-        for i in range(self.at, len(self.text)):
-            c = self.text[i]
-            if c == '"':
-                quoted = not quoted
-            elif c in stops and not quoted:
-                head = self.text[self.at : i]
-                self.at = i + 1
-                return head
+        match = _up_to(stops).match(self.text, self.at)
+        if match:
+            self.at = match.end()
+            return match.group(1)
         if self.text[self.at :].strip():
             raise InvalidPtx(f"the PTX ends in '{self.text[self.at :].strip()[:60]}'")
         return None
@@ -279,7 +284,7 @@ class _Parser:
                 self.at = label.end()
                 kernel.body.append(Label(label.group(1)))
                 continue
-            brace = re.compile(r"\s*([{}])").match(self.text, self.at)
+            brace = _BRACE.match(self.text, self.at)
             if brace:
                 self.at = brace.end()
                 if brace.group(1) == "{":
@@ -427,8 +432,13 @@ def _with_carry(i: Instruction, kernel: Kernel) -> Instruction:
     return i
 
 
+_BRACKET = re.compile(r"[\[{(]")
+
+
 def _split(text: str) -> list[str]:
     """Splits at commas outside brackets."""
+    if not _BRACKET.search(text):
+        return [part.strip() for part in text.split(",")] if text.strip() else []
     parts, depth, start = [], 0, 0
     for i, c in enumerate(text):
         depth += (c in "[{(") - (c in "]})")
@@ -446,6 +456,7 @@ def _lookup(name: str, scopes: Scopes) -> Register | Symbol | None:
     return None
 
 
+@functools.lru_cache(maxsize=4096)
 def _literal(text: str) -> Immediate | None:
     if re.fullmatch(r"0[fF][0-9A-Fa-f]{8}", text):
         return Immediate(int(text[2:], 16), "f32")
@@ -466,6 +477,8 @@ def _operand(text: str, scopes: Scopes):
         return _address(text[1:-1].strip(), scopes)
     if text.startswith(("{", "(")):
         return Vector(tuple(_operand(t, scopes) for t in _split(text[1:-1])))
+    if text.startswith("%") and "|" not in text:
+        return _lookup(text, scopes) or Special(text)
     literal = _literal(text)
     if literal is not None:
         return literal
@@ -478,8 +491,6 @@ def _operand(text: str, scopes: Scopes):
     declared = _lookup(text, scopes)
     if declared is not None:
         return declared
-    if text.startswith("%"):
-        return Special(text)
     name, sign, offset = re.match(r"([^+-]+)\s*([+-]?)\s*(.*)$", text, re.S).groups()
     if not re.fullmatch(_NAME, name.strip()):
         raise InvalidPtx(f"cannot read the operand '{text[:60]}'")
