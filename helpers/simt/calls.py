@@ -25,12 +25,14 @@ LARGEST = 200_000  # instructions of a kernel after expansion
 class Body:
     """A kernel or function whose calls of inlinable functions have been expanded.
 
-    places: the registers that stand for the bytes of each argument or result variable, by
-    (offset, size).
+    places: the registers that stand for the words of each argument or result variable, by
+    (offset, size); words: how long its words are. That depends on its declaration alone, so that
+    caller and callee agree, though one may pass an int where the other takes a short.
     """
 
     kernel: ptx.Kernel
     places: dict[str, dict[tuple[int, int], str]] = field(default_factory=dict)
+    words: dict[str, int] = field(default_factory=dict)
 
 
 def callee(i: ptx.Instruction) -> object:
@@ -74,7 +76,9 @@ class _Inliner:
         self.body = Body(self.result)
         self.copies = 0
         if source.name in module.functions:  # its own arguments and results are registers too
-            self.body.places = {v.name: {} for v in (*source.parameters, *source.results)}
+            own = (*source.parameters, *source.results)
+            self.body.places = {v.name: {} for v in own}
+            self.body.words = {v.name: min(8, v.align) for v in own}
         own = [v for v in source.variables if v.space == "param"]
         self._copy(source, lambda name: name, own, None)
 
@@ -86,6 +90,7 @@ class _Inliner:
                 self.result.variables.append(replace(v, name=rename(v.name), space="local"))
             else:
                 self.body.places.setdefault(rename(v.name), {})
+                self.body.words[rename(v.name)] = min(8, v.align)
         for name, labels in source.targets.items():
             self.result.targets[rename(name)] = [rename(label) for label in labels]
         for item in source.body:
@@ -169,25 +174,72 @@ class _Inliner:
         parts = other.elements if isinstance(other, ptx.Vector) else (other,)
         for k, part in enumerate(parts):
             offset = address.base.offset + address.offset + k * size
-            register = ptx.Register(self._register(i, name, offset, size))
-            pair = [part, register] if i.opcode == "ld" else [register, part]
-            move = replace(i, opcode="mov", modifiers=(f"b{8 * size}",), operands=pair)
-            if size == 1:  # no move of bytes: convert, which extends as the load would
-                byte = "s8" if kind == "s8" else "u8"
-                wide = ("s16" if kind == "s8" else "u16") if i.opcode == "ld" else "u16"
-                move = replace(move, opcode="cvt", modifiers=(wide, byte))
-            self.result.body.append(move)
+            inside = offset % self.body.words[name]
+            word = self.body.words[name]
+            if inside + size > word:
+                raise self._unsupported(i, i.text)
+            register = self._register(name, offset - inside, word)
+            if i.opcode == "ld":
+                self._take(i, part, kind, register, word, inside)
+            else:
+                self._put(i, part, size, register, word, inside)
 
-    def _register(self, i: ptx.Instruction, variable: str, offset: int, size: int) -> str:
+    def _register(self, variable: str, offset: int, size: int) -> str:
         places = self.body.places[variable]
-        for at, n in places:
-            if (at, n) != (offset, size) and at < offset + size and offset < at + n:
-                raise self._unsupported(i, f"{i.text}: overlaps another part of the argument")
         if (offset, size) not in places:
             name = f"{variable}+{offset}"
             places[offset, size] = name
             self.result.registers[name] = place_kind(size)
         return places[offset, size]
+
+    def _take(self, i: ptx.Instruction, part, kind: str, word: str, nbytes: int, at: int) -> None:
+        """part = the bytes from `at` on of a word of an argument, extended as a load would."""
+        if part.name == "_":
+            return
+        size, bits = ptx.SIZES[kind], max(16, 8 * nbytes)
+        to = 8 * ptx.SIZES[self.result.registers[part.name]]
+        if at:
+            word = self._emit(i, f"shr.u{bits}", f"b{bits}", word, ptx.Immediate(8 * at))
+        if to == 8 * size:
+            if bits != to:
+                word = self._emit(i, f"cvt.u{to}.u{bits}", f"b{to}", word)
+            self._emit(i, f"mov.b{to}", part, word)
+        else:
+            sign = "s" if kind[0] == "s" else "u"
+            self._emit(i, f"cvt.{sign}{to}.{sign}{8 * size}", part, word)
+
+    def _put(self, i: ptx.Instruction, part, size: int, word: str, nbytes: int, at: int) -> None:
+        """Bytes from `at` on of a word of an argument = the lowest `size` bytes of part."""
+        bits = max(16, 8 * nbytes)
+        if size > 1:
+            part = self._emit(i, f"mov.b{8 * size}", f"b{8 * size}", part)
+        elif not isinstance(part, ptx.Register):
+            part = self._emit(i, "mov.b16", "b16", part)
+        if size == nbytes and size > 1:
+            self._emit(i, f"mov.b{bits}", ptx.Register(word), part)
+            return
+        part = self._emit(i, f"cvt.u{bits}.u{8 * size}", f"b{bits}", part)
+        if size == nbytes:
+            self._emit(i, f"mov.b{bits}", ptx.Register(word), part)
+            return
+        if at:
+            part = self._emit(i, f"shl.b{bits}", f"b{bits}", part, ptx.Immediate(8 * at))
+        others = (1 << bits) - 1 ^ (1 << 8 * size) - 1 << 8 * at
+        rest = self._emit(i, f"and.b{bits}", f"b{bits}", word, ptx.Immediate(others))
+        self._emit(i, f"or.b{bits}", ptx.Register(word), rest, part)
+
+    def _emit(self, i: ptx.Instruction, name: str, to, *operands) -> str:
+        """Appends an instruction in the place of i; to: its destination, or a new one's type."""
+        if isinstance(to, str):
+            fresh = f"%part{len(self.result.registers)}"
+            self.result.registers[fresh] = to
+            to = ptx.Register(fresh)
+        opcode, *modifiers = name.split(".")
+        operands = [ptx.Register(o) if isinstance(o, str) else o for o in operands]
+        self.result.body.append(
+            replace(i, opcode=opcode, modifiers=tuple(modifiers), operands=[to, *operands])
+        )
+        return to.name
 
     def _unsupported(self, i: ptx.Instruction, what: str) -> Unsupported:
         return Unsupported(what, self.source.name, i.file, i.line)

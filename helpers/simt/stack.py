@@ -134,6 +134,7 @@ class _Linker:
                 name: {at: rename(r) for at, r in places.items()}
                 for name, places in body.places.items()
             },
+            body.words,
         )
 
     def _frame(self, body: Body) -> tuple[dict[str, int], dict[str, int], int]:
