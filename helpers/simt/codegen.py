@@ -21,6 +21,7 @@ from .calls import external_call
 from .emitter import Emitter, Lanes, bits, llvm_type, vector
 from .errors import InvalidPtx
 from .flow import Branch, Graph, destinations, targets
+from .hostcalls import CALLS
 from .runtime import Context, Launch
 from .scopes import Component, Scope
 from .shapes import LANES, Geometry, Shapes, is_widening, signed, width
@@ -81,10 +82,6 @@ class Layout:
         if key not in self.bounds:
             self.bounds.append(key)
         return self.bounds.index(key)
-
-    @property
-    def host_calls(self) -> bool:
-        return any(isinstance(i, ptx.Instruction) and i.opcode == "call" for i in self.kernel.body)
 
     def __post_init__(self):
         self.origins = provenance(self.kernel)
@@ -715,7 +712,7 @@ class _Kernel(Emitter):
 
     def _host_call(self, i: ptx.Instruction, number: int) -> None:
         name, _, _ = external_call(i)
-        if name not in ("vprintf", "__assertfail"):
+        if name not in CALLS:
             raise self.unsupported(f"call of {name}")
         p = self.op(f"getelementptr i8, ptr %launch, i64 {runtime.offset(Launch, 'host_call')}")
         host = self.op(f"load ptr, ptr {p}")

@@ -1,4 +1,4 @@
-"""What a kernel asks of the system: printf and assert.
+"""What a kernel asks of the system: printf, assert, malloc and free.
 
 Generated code calls back with the lanes that call; their arguments lie in local memory. printf's
 output is kept until the launch is over and then written in the order of the blocks, so that it is
@@ -95,3 +95,52 @@ class Output:
         parts = [t for block in sorted(self._blocks) for t in self._blocks[block]]
         dropped = f"[printf: output past {LIMIT:,} bytes dropped]\n" if self._size >= LIMIT else ""
         return "".join(parts) + dropped
+
+
+class System:
+    """Serves the calls of one launch. output: what printf wrote; failures: by worker."""
+
+    def __init__(self, memory: Memory):
+        self.memory = memory
+        self.output = Output()
+        self.failures: dict[int, str] = {}
+
+    def call(
+        self, name: str, block: int, worker: int, arguments: list[int], room: int
+    ) -> int | None:
+        """One thread's call: its result, or None if it ends the launch.
+
+        room: bytes from the second argument to the end of the thread's local memory, if it points
+        there.
+        """
+        return CALLS[name](self, block, worker, arguments, room)
+
+    def _printf(self, block: int, worker: int, arguments: list[int], room: int) -> int:
+        template, values = arguments
+        text, count = format_printf(self.memory, text_at(self.memory, template), values, room)
+        self.output.write(block, text)
+        return count
+
+    def _assert(self, block: int, worker: int, arguments: list[int], room: int) -> None:
+        message, file, line, function = arguments[:4]
+        message, file, function = (text_at(self.memory, a) for a in (message, file, function))
+        self.failures[worker] = (
+            f"assertion `{message}` failed in {function} ({file}:{line & 0xFFFFFFFF})"
+        )
+
+    def _malloc(self, block: int, worker: int, arguments: list[int], room: int) -> int:
+        return self.memory.heap().malloc(arguments[0] & (1 << 64) - 1)
+
+    def _free(self, block: int, worker: int, arguments: list[int], room: int) -> int | None:
+        if self.memory.heap().free(arguments[0]):
+            return 0
+        self.failures[worker] = f"free() of 0x{arguments[0]:x}, which malloc() has not returned"
+        return None
+
+
+CALLS = {
+    "vprintf": System._printf,
+    "__assertfail": System._assert,
+    "malloc": System._malloc,
+    "free": System._free,
+}

@@ -11,10 +11,12 @@ import bisect
 import contextlib
 import ctypes
 import mmap
+import threading
 
 from .errors import Fault, OutOfMemory
 
 ALIGNMENT = 512
+HEAP_BYTES = 8 << 20  # CUDA's default for malloc() in kernels
 GUARD = 4096  # more than the widest access of one warp (32 lanes of 16 bytes) on either side
 
 
@@ -44,6 +46,7 @@ class Memory:
         self._sizes: dict[int, int] = {}
         self._freed: dict[int, int] = {}  # start -> bytes, for the message of a late access
         self.version = 0  # changes with every allocation and free
+        self._heap: Heap | None = None
 
     def allocate(self, nbytes: int) -> int:
         """The address of `nbytes` new bytes (contents unspecified, first use reads 0).
@@ -105,6 +108,12 @@ class Memory:
                 return start, self._sizes[start]
         return None
 
+    def heap(self) -> Heap:
+        """What malloc() in kernels takes from; made when first asked for."""
+        if self._heap is None:
+            self._heap = Heap(self.allocate(HEAP_BYTES))
+        return self._heap
+
     def allocations(self) -> list[tuple[int, int]]:
         """All live allocations as (start, nbytes), in the order of their addresses."""
         return [(start, self._sizes[start]) for start in self._starts]
@@ -156,3 +165,41 @@ class Memory:
             )
         near = [n for n in near if n[0] < 1 << 40]
         return f"0x{address:x}, " + (min(near)[1] if near else "in no allocation")
+
+
+class Heap:
+    """malloc() and free() of kernels, within one allocation; what they return is 16-byte aligned.
+
+    Blocks outlive the launch, as on a GPU. An access is checked against the heap as a whole.
+    """
+
+    def __init__(self, start: int):
+        self._lock = threading.Lock()
+        self._holes = [(start, HEAP_BYTES)]  # (start, bytes), sorted
+        self._sizes: dict[int, int] = {}
+
+    def malloc(self, nbytes: int) -> int:
+        """The address of nbytes new bytes, or 0 if they do not fit."""
+        nbytes = max(16, -(-nbytes // 16) * 16)
+        with self._lock:
+            for k, (start, room) in enumerate(self._holes):
+                if room >= nbytes:
+                    self._holes[k : k + 1] = [(start + nbytes, room - nbytes)] * (room > nbytes)
+                    self._sizes[start] = nbytes
+                    return start
+        return 0
+
+    def free(self, address: int) -> bool:
+        """Takes a block back; False if malloc() has not returned this address."""
+        with self._lock:
+            if address not in self._sizes:
+                return address == 0
+            bisect.insort(self._holes, (address, self._sizes.pop(address)))
+            merged: list[tuple[int, int]] = []
+            for start, room in self._holes:
+                if merged and sum(merged[-1]) == start:
+                    merged[-1] = (merged[-1][0], merged[-1][1] + room)
+                else:
+                    merged.append((start, room))
+            self._holes = merged
+        return True

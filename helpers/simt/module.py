@@ -17,7 +17,7 @@ from .calls import external_call
 from .codegen import Layout, generate, layout_of
 from .errors import Fault, Interrupted, InvalidPtx, Unsupported
 from .flow import Graph
-from .hostcalls import Output, format_printf, text_at
+from .hostcalls import System
 from .memory import Memory
 from .runtime import FAULT_KINDS, READY, SLACK, WROTE, Context, Launch
 from .shapes import LANES, Geometry
@@ -152,6 +152,8 @@ class _Run:
         static = -(-layout.static_shared // 16) * 16 if dynamic_shared else layout.static_shared
         self.shared_bytes = static + dynamic_shared
         self._keep = [ctypes.create_string_buffer(parameters, len(parameters) + 16)]
+        if any(i.opcode == "call" for i in layout.sources):
+            self.memory.heap()  # must be there before the table of allocations is made
         table = [n for start, size in self.memory.allocations() for n in (start, start + size)]
         symbols = [owner.globals[name][0] for name in layout.symbols]
         bounds = [n for key in layout.bounds for n in self._bounds(key, owner, parameters)]
@@ -167,8 +169,7 @@ class _Run:
             allocations=self._array(table),
             allocation_count=len(table) // 2,
         )
-        self.output = Output()
-        self.assertions: dict[int, str] = {}  # by worker
+        self.system = System(self.memory)
         self._callbacks = IDLE(self._idle), HOST_CALL(self._host_call)
         self.launch.idle, self.launch.host_call = (
             ctypes.cast(c, c_void_p).value for c in self._callbacks
@@ -231,7 +232,7 @@ class _Run:
                 finished += 1
             raise
         finally:
-            sys.stdout.write(self.output.text())
+            sys.stdout.write(self.system.output.text())
         faults = [c for c in self.contexts if c.fault_kind]
         if faults:
             raise self._fault(min(faults, key=lambda c: c.block))
@@ -293,7 +294,7 @@ class _Run:
         )
 
     def _host_call(self, context: int, number: int, mask: int, warp: int) -> int:
-        """printf or a failed assert of the lanes in `mask`; nonzero ends the launch."""
+        """A call of the system by the lanes in `mask`; nonzero ends the launch."""
         layout, c = self.code.layout, Context.from_address(context)
         name, results, arguments = external_call(layout.sources[number])
         for lane in (k for k in range(LANES) if mask >> k & 1):
@@ -301,25 +302,18 @@ class _Run:
             values = [
                 c_int64.from_address(start + layout.local_offsets[a]).value for a in arguments
             ]
-            if name == "vprintf":
-                room = max(0, start + layout.local_stride - values[1]) if values[1] >= start else 0
-                template = text_at(self.memory, values[0])
-                text, count = format_printf(self.memory, template, values[1], room)
-                self.output.write(c.block, text)
-                for r in results:
-                    c_int32.from_address(start + layout.local_offsets[r]).value = count
-            else:
-                message, file, line, function = values[:4]
-                self.assertions[c.worker] = (
-                    f"assertion `{text_at(self.memory, message)}` failed in "
-                    f"{text_at(self.memory, function)} "
-                    f"({text_at(self.memory, file)}:{line & 0xFFFFFFFF})"
-                )
+            inside = len(values) > 1 and start <= values[1] < start + layout.local_stride
+            room = start + layout.local_stride - values[1] if inside else 0
+            result = self.system.call(name, c.block, c.worker, values, room)
+            if result is None:
                 return 1
+            for r in results:
+                kind = c_int64 if name == "malloc" else c_int32
+                kind.from_address(start + layout.local_offsets[r]).value = result
         return 0
 
     def _assert(self, i: ptx.Instruction, c: Context) -> str:
-        return self.assertions[c.worker]
+        return self.system.failures[c.worker]
 
     def _fault(self, c: Context) -> Fault:
         kind = FAULT_KINDS[c.fault_kind]

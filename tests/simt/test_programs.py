@@ -41,6 +41,32 @@ __global__ void prints(int n) {
                1.5f * threadIdx.x, "text", -7, 255u, 1ll << 40, 'q');
 }
 
+__global__ void lists(int *out, int n) {
+    struct Node { int v; Node *next; } *head = nullptr;
+    for (int i = 0; i < n; ++i) {
+        Node *node = new Node;
+        node->v = i * threadIdx.x;
+        node->next = head;
+        head = node;
+    }
+    int s = 0;
+    while (head) {
+        s = s * 3 + head->v;
+        Node *next = head->next;
+        delete head;
+        head = next;
+    }
+    out[threadIdx.x] = s;
+}
+
+__global__ void allocates(int *out, unsigned bytes) {
+    void *p = malloc(bytes);
+    out[threadIdx.x] = p != nullptr;
+    free(p);
+}
+
+__global__ void frees(int *x) { free(x); }
+
 __global__ void asserts(int n) { assert(threadIdx.x < n && "too many"); }
 
 __global__ void reduce(const float *x, float *out, int n) {
@@ -394,3 +420,19 @@ def test_a_64_bit_value_taken_apart(device):
     out = np.zeros(64, np.uint32)
     device.launch("taken_apart", 1, 32, out)
     np.testing.assert_array_equal(out[::2], np.arange(32) * 1000 + np.arange(32) * 2)
+
+
+def test_new_delete_and_malloc_in_a_kernel(device):
+    out = np.zeros(64, np.int32)
+    for _ in range(3):  # what is freed can be had again
+        device.launch("lists", 1, 64, out, np.int32(500))
+        expected = np.zeros(64, np.int64)
+        for i in reversed(range(500)):
+            expected = (expected * 3 + i * np.arange(64)) & 0xFFFFFFFF
+        np.testing.assert_array_equal(out, expected.astype(np.uint32).view(np.int32))
+    device.launch("allocates", 1, 32, out, np.uint32(1 << 30))
+    assert not out[:32].any()
+    device.launch("allocates", 1, 32, out, np.uint32(1000))
+    assert out[:32].all()
+    with pytest.raises(simt.Fault, match="has not returned"):
+        device.launch("frees", 1, 1, out)
