@@ -13,7 +13,11 @@
  *     TEXT      cuGetErrorString and cuGetErrorName: (int a, void *b)
  */
 
+#define _GNU_SOURCE
+#include <signal.h>
 #include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { SUCCESS = 0, NOT_INITIALIZED = 3, UNKNOWN = 999 };
 
@@ -51,16 +55,48 @@ static struct {
 
 /* One call on its way through Python. */
 struct visit {
-    int gil, result, interrupted, attempts;
+    int gil, result, interrupted, attempts, shielded;
     void *exception[3];
+    struct sigaction handler;
 };
+
+/* Ctrl-C, while a call other than a launch is under way in the main thread, the only one whose
+ * Python code it would interrupt: the driver's books must not be left half written. */
+static volatile sig_atomic_t put_off;
+
+static void put_off_interrupt(int number) {
+    (void)number;
+    put_off = 1;
+}
+
+static int in_main_thread(void) {
+    static __thread int known; /* 0: not yet; 1: yes; 2: no */
+    if (!known)
+        known = syscall(SYS_gettid) == getpid() ? 1 : 2;
+    return known == 1;
+}
+
+static void shield(struct visit *visit, enum kind kind) {
+    struct sigaction ours = {.sa_handler = put_off_interrupt, .sa_flags = SA_RESTART};
+    visit->shielded = kind != LAUNCH && in_main_thread() &&
+                      sigaction(SIGINT, &ours, &visit->handler) == 0;
+}
+
+static void unshield(struct visit *visit) {
+    if (!visit->shielded)
+        return;
+    sigaction(SIGINT, &visit->handler, NULL);
+    visit->interrupted |= put_off;
+    put_off = 0;
+}
 
 /* PyCUDA's destructors call the driver without minding that an exception may be under way (a real
  * driver would not notice): it is put aside, for Python code must not run in that state.  A Ctrl-C
- * that came before the call is put off until after it. */
-static void enter(struct visit *visit) {
+ * that came before the call is put off until after it, like those that come during it. */
+static void enter(struct visit *visit, enum kind kind) {
     visit->interrupted = visit->attempts = 0;
     visit->gil = python.gil_ensure();
+    shield(visit, kind);
     python.fetch(&visit->exception[0], &visit->exception[1], &visit->exception[2]);
     if (python.check_signals() != 0) {
         python.clear();
@@ -82,6 +118,7 @@ static int again(struct visit *visit, enum kind kind) {
 
 /* The caller's next step in Python raises KeyboardInterrupt, if Ctrl-C came meanwhile. */
 static int leave(struct visit *visit) {
+    unshield(visit);
     if (visit->interrupted)
         python.set_interrupt();
     python.restore(visit->exception[0], visit->exception[1], visit->exception[2]);
@@ -105,7 +142,7 @@ static int tell(void *text) {
         struct visit visit;                                          \
         if (!awake)                                                  \
             return ASLEEP_##kind;                                    \
-        enter(&visit);                                               \
+        enter(&visit, kind);                                         \
         do                                                           \
             visit.result = ((int (*) parameters)callbacks[n]) arguments; \
         while (again(&visit, kind));                                 \
