@@ -94,34 +94,49 @@ def _argument(kind: type) -> str:
     return "(void *)0"
 
 
-@pytest.fixture
-def asleep(tmp_path):
-    """The library before the driver is loaded."""
-    return ctypes.CDLL(str(library.build(tmp_path)))
+# In a process of their own: the one that loads the library could not load the driver any more.
+
+WITHOUT_DRIVER = """
+import ctypes, sys
+from pathlib import Path
+from helpers.cpu_driver import library
+functions = ctypes.CDLL(str(library.build(Path(sys.argv[1]))))
+assert functions.cuInit(0) == 3  # CUDA_ERROR_NOT_INITIALIZED
+assert functions.cuMemFree_v2(ctypes.c_size_t(1)) == 0
+text = ctypes.c_char_p()
+assert functions.cuGetErrorString(3, ctypes.byref(text)) == 0
+assert text.value == b"the CPU driver is not loaded"
+"""
+
+ASLEEP_AGAIN = """
+import ctypes, sys
+from pathlib import Path
+from helpers.cpu_driver import library
+file = library.build(Path(sys.argv[1]))
+table, calls = library.JumpTable(file), []
+
+def entry(name):
+    def callback(*_arguments):
+        calls.append(name)
+        return 0x2A000000
+    return callback
+
+table.fill(entry)
+functions = ctypes.CDLL(str(file))
+assert functions.cuInit(0) == 0 and calls == ["cuInit"]
+table.sleep(4, "gone")
+assert functions.cuInit(0) == 4 and calls == ["cuInit"]
+text = ctypes.c_char_p()
+functions.cuGetErrorString(4, ctypes.byref(text))
+assert text.value == b"gone"
+"""
 
 
-def test_without_the_driver_calls_fail_cleanup_succeeds_and_there_is_a_text(asleep):
-    assert asleep.cuInit(0) == 3  # CUDA_ERROR_NOT_INITIALIZED
-    assert asleep.cuMemFree_v2(ctypes.c_size_t(1)) == 0
-    text = ctypes.c_char_p()
-    assert asleep.cuGetErrorString(3, ctypes.byref(text)) == 0
-    assert text.value == b"the CPU driver is not loaded"
+def test_without_the_driver_calls_fail_cleanup_succeeds_and_there_is_a_text(python, tmp_path):
+    done = python("-c", WITHOUT_DRIVER, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_asleep_again_calls_no_longer_reach_python(tmp_path):
-    table, calls = library.JumpTable(library.build(tmp_path)), []
-
-    def entry(name):
-        def callback(*_arguments):
-            calls.append(name)
-            return 0x2A000000
-        return callback
-
-    table.fill(entry)
-    functions = ctypes.CDLL(str(library.build(tmp_path)))
-    assert functions.cuInit(0) == 0 and calls == ["cuInit"]
-    table.sleep(4, "gone")
-    assert functions.cuInit(0) == 4 and calls == ["cuInit"]
-    text = ctypes.c_char_p()
-    functions.cuGetErrorString(4, ctypes.byref(text))
-    assert text.value == b"gone"
+def test_asleep_again_calls_no_longer_reach_python(python, tmp_path):
+    done = python("-c", ASLEEP_AGAIN, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
