@@ -140,7 +140,7 @@ def check_matrix(name: str, matrix: Any) -> None:
         )
     if matrix.ndim != 2:
         raise ValueError(
-            f"{name} has shape {matrix.shape}, {matrix.ndim} dimensions instead of 2: write "
+            f"{name} has shape {matrix.shape}, {matrix.ndim}-D instead of 2-D: write "
             f"{name}.reshape(rows, columns); {name}.reshape(1, -1) is one row"
         )
     if matrix.size == 0:

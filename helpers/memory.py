@@ -198,10 +198,15 @@ def _free_quietly(allocation: Any) -> None:
 
 
 def _checked_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    sizes = (shape,) if isinstance(shape, numbers.Integral) else tuple(shape)  # type: ignore[arg-type]
+    try:
+        sizes = (shape,) if isinstance(shape, numbers.Integral) else tuple(shape)  # type: ignore[arg-type]
+    except TypeError:
+        sizes = (shape,)  # neither a size nor a sequence of them
     for size in sizes:
         if not isinstance(size, numbers.Integral) or isinstance(size, bool) or size < 1:
-            raise ValueError(f"shape {shape!r} is not made of integers >= 1")
+            raise ValueError(
+                f"shape {shape!r} is not made of integers >= 1: write e.g. (rows, columns)"
+            )
     if not sizes:
         raise ValueError("shape () has no dimension: write (1,) for a single element")
     return tuple(int(size) for size in sizes)

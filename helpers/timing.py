@@ -10,6 +10,7 @@ long the CPU took, which says nothing about any GPU; `Timing.backend` tells the 
 
 from __future__ import annotations
 
+import numbers
 import statistics
 import sys
 from collections.abc import Callable
@@ -83,7 +84,7 @@ def time_kernel(
     take longer than `launch()` itself, some ten microseconds.
     """
     for name, count, least in (("repeats", repeats, 1), ("warmup", warmup, 0)):
-        if isinstance(count, bool) or not isinstance(count, int) or count < least:
+        if isinstance(count, bool) or not isinstance(count, numbers.Integral) or count < least:
             raise ValueError(f"{name}={count!r} must be an integer >= {least}")
     if not callable(launch):
         raise TypeError(

@@ -160,7 +160,9 @@ class TestRefusals:
         with pytest.raises(error, match=message):
             upload(array)
 
-    @pytest.mark.parametrize("shape", [0, -1, (3, 0), (3, -1), (3, 2.0), (True,), (), ("3",)])
+    @pytest.mark.parametrize(
+        "shape", [0, -1, (3, 0), (3, -1), (3, 2.0), (True,), (), ("3",), 2.5, None]
+    )
     def test_what_is_no_shape(self, shape: Any) -> None:
         with pytest.raises(ValueError, match="shape"):
             allocate(shape)

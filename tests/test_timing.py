@@ -58,6 +58,9 @@ class TestTimeKernel:
         assert timing.backend == autoinit.backend
         assert all(ms >= 0 for ms in timing.times_ms)
 
+    def test_numpy_integers_are_counts_too(self) -> None:
+        assert time_kernel(Counter(), repeats=np.int64(2), warmup=np.int32(0)).repeats == 2
+
     def test_no_warm_up_is_allowed(self) -> None:
         launch = Counter()
         time_kernel(launch, repeats=1, warmup=0)
