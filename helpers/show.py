@@ -18,7 +18,11 @@ _COLORS = {
     Name.Builtin: "#A33C00",
     Literal: "#8C5A00",
 }
-_PAGE = "background: #FFFFFF; color: #222222; padding: 8px; line-height: 1.4; font-size: 13px"
+# JupyterLab would break long lines anywhere; this makes them scroll.
+_PAGE = (
+    "background: #FFFFFF; color: #222222; padding: 8px; line-height: 1.4; font-size: 13px; "
+    "white-space: pre; overflow-x: auto"
+)
 
 
 @dataclass(frozen=True)
