@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from . import barriers, instructions, ptx, runtime, tensor, warp
+from . import async_copy, barriers, instructions, ptx, runtime, tensor, warp
 from .access import Memory, parameter_offsets, provenance
 from .access import parse as parse_access
 from .calls import external_call
@@ -37,7 +37,7 @@ _NOTHING = {
     "discard",
     "applypriority",
 }
-_COOPERATIVE = warp.TABLE | tensor.TABLE
+_COOPERATIVE = warp.TABLE | tensor.TABLE | async_copy.TABLE
 _BARRIER, _TRAP, _OVERFLOW, _ASSERT = 3, 4, 5, 6
 
 # Shared memory the system reserves in every block (PTX ISA 10.33), which cooperative groups use
@@ -838,13 +838,17 @@ class _Kernel(Emitter):
         for name in self.kernel.registers:
             if self.graph.is_live(name, live) and name not in self.shapes.invariant:
                 slots.append((self.slot(name), self.slot_type(name)))
-        for slot, ty in slots:
-            if slot not in self._frame_places:
-                size = _alignment(ty)
-                self.frame_bytes = -(-self.frame_bytes // size) * size
-                self._frame_places[slot] = self.frame_bytes
-                self.frame_bytes += _bytes(ty)
-        return [(slot, ty, self._frame_places[slot]) for slot, ty in slots]
+        return [
+            (slot, ty, self.frame_place(slot, _bytes(ty), _alignment(ty))) for slot, ty in slots
+        ]
+
+    def frame_place(self, name: str, nbytes: int, align: int = 64) -> int:
+        """Where in the warp's frame `name` is kept: memory that stays while the block runs."""
+        if name not in self._frame_places:
+            self.frame_bytes = -(-self.frame_bytes // align) * align
+            self._frame_places[name] = self.frame_bytes
+            self.frame_bytes += nbytes
+        return self._frame_places[name]
 
     # -- special registers and symbols ----------------------------------------
 
@@ -928,8 +932,10 @@ class _Kernel(Emitter):
 
 def _writes(i: ptx.Instruction) -> bool:
     """Whether an instruction changes memory each time, as no poll of a flag or a lock does."""
-    if i.opcode in ("st", "red") or i.name.startswith("wmma.store"):
+    if i.opcode in ("st", "red", "cp") or i.name.startswith("wmma.store"):
         return True
+    if i.opcode == "mbarrier":
+        return i.modifiers[0] not in ("test_wait", "pending_count")
     if i.opcode != "atom" or not {"add", "inc", "dec"} & set(i.modifiers):
         return False
     return not (isinstance(i.operands[-1], ptx.Immediate) and i.operands[-1].value == 0)

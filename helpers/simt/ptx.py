@@ -278,6 +278,7 @@ class _Parser:
     def _body(self, kernel: Kernel) -> None:
         scopes: Scopes = [{}]
         file, line = 0, 0
+        callers: dict[tuple[int, int], tuple[int, int]] = {}
         while scopes:
             label = _LABEL.match(self.text, self.at)
             if label:
@@ -298,7 +299,7 @@ class _Parser:
             statement = statement.strip()
             words = statement.replace(",", " ").split()
             if words[:1] == [".loc"]:
-                file, line = _place(words, file, line)
+                file, line = _place(words, file, line, callers)
             elif words[:1] == [".reg"]:
                 self._registers(kernel, statement, scopes)
             elif words[:1] == [".param"]:  # an argument of a call, named anew in each
@@ -337,18 +338,21 @@ class _Parser:
             )
 
 
-def _place(words: list[str], file: int, line: int) -> tuple[int, int]:
+def _place(words: list[str], file: int, line: int, callers: dict) -> tuple[int, int]:
     """(file number, line) of a .loc; line 0 is the compiler's own and stays at (file, line).
 
     Code inlined from another file than the kernel's first one, which is a header of the toolkit
-    as a rule, counts as the line it was called from (PTX ISA 11.5.3).
+    as a rule, counts as the line it was called from (PTX ISA 11.5.3). callers: what the places of
+    a chain of such calls count as; each is named by a .loc before the ones called from it.
     """
     new = int(words[1]), int(words[2])
     if new[1] == 0:
         return file, line
     if "inlined_at" in words and file and new[0] != file:
         at = words.index("inlined_at")
-        return int(words[at + 1]), int(words[at + 2])
+        caller = int(words[at + 1]), int(words[at + 2])
+        callers[new] = callers.get(caller, caller)
+        return callers[new]
     return new
 
 

@@ -262,7 +262,7 @@ def _registers_for_addresses(graph: Graph) -> set[str]:
 
 # Opcodes whose result is the same in all lanes whatever the address or the lanes' values.
 _ALWAYS_UNIFORM = {"activemask", "bar", "barrier"}
-_ALWAYS_VARYING = {"atom", "match", "ldmatrix", "movmatrix", "mma", "wmma"}
+_ALWAYS_VARYING = {"atom", "match", "ldmatrix", "movmatrix", "mma", "wmma", "mbarrier"}
 # Pure and cheap: may be computed once at the top instead of where they stand.
 _CHEAP = {
     "mov",
