@@ -294,18 +294,12 @@ def _digest(value: object) -> str:
 
 
 def _write_copy(e: Emitter, form: _Copy) -> None:
-    size = form.size
     e.label("entry")
-    if form.contiguous:
+    if form.known == form.size:
         e.line("%whole = icmp eq i32 %mask, -1")
         e.line("br i1 %whole, label %all, label %lanes")
         e.label("all")
-        source, target = _base(e, _SOURCE), _base(e, _TARGET)
-        source = e.op(f"inttoptr i64 {source} to ptr")
-        target = e.op(_at("%shared", target))
-        ty = vector("i32", LANES * size // 4)
-        value = e.op(f"load {ty}, ptr {source}, align {size}")
-        e.line(f"store {ty} {value}, ptr {target}, align {size}")
+        _write_whole(e, form)
         e.line("ret void")
     else:
         e.line("br label %lanes")
@@ -330,6 +324,28 @@ def _write_copy(e: Emitter, form: _Copy) -> None:
     e.line("br label %next")
     e.label("finish")
     e.line("ret void")
+
+
+def _write_whole(e: Emitter, form: _Copy) -> None:
+    """All lanes' copies: one wide one, or one after the other without a loop."""
+    size = form.size
+    count = 1 if form.contiguous else LANES
+    ty = vector("i32", size // 4 * (LANES if form.contiguous else 1))
+    bases = [
+        None if pattern is None else _base(e, offset)
+        for pattern, offset in ((form.source, _SOURCE), (form.target, _TARGET))
+    ]
+    for lane in range(count):
+        if form.source is None:
+            of = e.op(f"load ptr, ptr {e.op(_at('%entry.p', _SOURCES + 8 * lane))}")
+        else:
+            of = e.op(f"inttoptr i64 {e.op(f'add i64 {bases[0]}, {form.source[lane]}')} to ptr")
+        if form.target is None:
+            to = e.op(f"load i32, ptr {e.op(_at('%entry.p', _TARGETS + 4 * lane))}")
+            to = e.op(_at("%shared", e.op(f"zext i32 {to} to i64")))
+        else:
+            to = e.op(_at(e.op(_at("%shared", bases[1])), form.target[lane]))
+        e.line(f"store {ty} {e.op(f'load {ty}, ptr {of}, align {size}')}, ptr {to}, align {size}")
 
 
 def _write_lane(e: Emitter, form: _Copy, of: str, to: str) -> None:
@@ -582,4 +598,9 @@ def _cp(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     return row(e, i)
 
 
-TABLE: dict[str, Row] = {"cp": _cp, "mbarrier": _mbarrier}
+def _policy(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
+    """createpolicy: a hint for the caches, of which there are none (9.7.9.14)."""
+    return [(i.operands[0].name, Lanes("i64", "0"))]
+
+
+TABLE: dict[str, Row] = {"cp": _cp, "mbarrier": _mbarrier, "createpolicy": _policy}

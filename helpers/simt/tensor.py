@@ -356,7 +356,7 @@ def _product(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     scalar = "double" if p.d == "f64" else "i32"
     return [
         (target.name, Lanes(scalar, e.op(f"extractvalue {result} {out}, {r}"), None))
-        for r, target in enumerate(i.operands[0].elements)
+        for r, target in enumerate(_registers(i.operands[0]))
     ]
 
 
@@ -493,7 +493,7 @@ def _load_matrices(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     e.memory.checks.emit(access, address, offset, offset + 16, 16, [(offset, _as(e, i, "ld"))])
     e.mask = outer
     results = []
-    for matrix, target in enumerate(i.operands[0].elements):
+    for matrix, target in enumerate(_registers(i.operands[0])):
         rows = []
         for lane in range(8 * matrix, 8 * matrix + 8):
             if address.pattern is None:
@@ -652,30 +652,60 @@ def _addresses(e: Emitter, tile: _Tile, register: int, element: int) -> str:
 
 def _wmma_load(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     tile = _tile(e, i)
+    registers = [_load_register(e, tile, r) for r in range(tile.parts.registers)]
+    scalar = "i64" if tile.size == 8 else "i32"
+    return [
+        (target.name, Lanes(scalar, registers[r % len(registers)], None))
+        for r, target in enumerate(_registers(i.operands[0]))
+    ]
+
+
+def _load_register(e: Emitter, tile: _Tile, register: int) -> str:
+    """As eight 16-byte pieces of the matrix's lines, if the fragment allows, or by a gather."""
+    row, byte = 3 - tile.along, tile.along
+    places = [
+        [(key[row], key[byte] * BITS[tile.kind] // 8) for key in lanes]
+        for lanes in tile.parts.keys[register]
+    ]
+    row, byte = places[0][0]
+    if places[0] == [(row + q, byte + 4 * w) for q in range(8) for w in range(4)]:
+        if tile.whole_registers and tile.size == 4:
+            return _eight_lines(e, tile, row, byte)
+    columns = [
+        [(row + 2 * w + half, byte + 2 * q) for q in range(8) for w in range(4)]
+        for half in range(len(places))
+    ]
+    if tile.size == 2 and places == columns:
+        return _transpose(e, _eight_lines(e, tile, row, byte))
+    return _gather_register(e, tile, register)
+
+
+def _eight_lines(e: Emitter, tile: _Tile, row: int, byte: int) -> str:
+    lines = []
+    for q in range(row, row + 8):
+        at = e.op(f"add i64 {tile.base}, {e.op(f'mul i64 {tile.step}, {q}')}") if q else tile.base
+        p = e.memory.pointer(tile.access, at, byte)
+        lines.append(e.op(f"load <4 x i32>, ptr {p}, align {tile.size}"))
+    return _concatenate(e, lines, "i32", 4)
+
+
+def _gather_register(e: Emitter, tile: _Tile, register: int) -> str:
     ty = f"i{8 * tile.size}"
     v, pointers = vector(ty), vector("ptr")
     name = f"@llvm.masked.gather.v{LANES}{ty}.v{LANES}p0"
     e.declarations.add(f"declare {v} {name}({pointers}, i32, {vector('i1')}, {v})")
-    registers: dict[int, str] = {}
-    for register, element in _accesses(tile):
-        at = e.memory.pointers(
-            tile.access, Lanes("i64", _addresses(e, tile, register, element), None), 0
-        )
+    result = None
+    for element in range(1 if tile.whole_registers else _pack(tile.kind)):
+        at = Lanes("i64", _addresses(e, tile, register, element), None)
         value = e.op(
-            f"call {v} {name}({pointers} {at}, i32 {tile.size}, "
-            f"{vector('i1')} splat (i1 true), {v} zeroinitializer)"
+            f"call {v} {name}({pointers} {e.memory.pointers(tile.access, at, 0)}, "
+            f"i32 {tile.size}, {vector('i1')} splat (i1 true), {v} zeroinitializer)"
         )
         if tile.size < 4:
             value = e.op(f"zext {v} {value} to {_V}")
             value = e.op(f"shl {_V} {value}, splat (i32 {element * BITS[tile.kind]})")
-        if register in registers:
-            value = e.op(f"or {_V} {registers[register]}, {value}")
-        registers[register] = value
-    scalar = "i64" if tile.size == 8 else "i32"
-    return [
-        (target.name, Lanes(scalar, registers[r % tile.parts.registers], None))
-        for r, target in enumerate(_registers(i.operands[0]))
-    ]
+        result = value if result is None else e.op(f"or {_V} {result}, {value}")
+    return result
 
 
 def _wmma_store(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:

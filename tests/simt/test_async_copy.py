@@ -92,9 +92,10 @@ __global__ void guarded(const unsigned *x, const int *yes, unsigned *out) {
     __shared__ unsigned s[32];
     int t = threadIdx.x;
     s[t] = 7;
-    asm volatile("{.reg .pred p; setp.ne.s32 p, %2, 0;"
-                 "@p cp.async.ca.shared.global.L2::cache_hint [%0+0], [%1], 4, %3;}"
-                 :: "r"(at(&s[t])), "l"(yes[t] ? x + t : nullptr), "r"(yes[t]), "l"(0ll));
+    asm volatile("{.reg .pred p; .reg .b64 policy; setp.ne.s32 p, %2, 0;"
+                 "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;"
+                 "@p cp.async.ca.shared.global.L2::cache_hint [%0+0], [%1], 4, policy;}"
+                 :: "r"(at(&s[t])), "l"(yes[t] ? x + t : nullptr), "r"(yes[t]));
     WAIT_ALL();
     out[t] = s[t];
 }
