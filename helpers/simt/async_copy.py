@@ -167,7 +167,10 @@ def _copy(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     operands = i.operands[2:]
     if any(m == "L2::cache_hint" for m in i.modifiers):
         operands = operands[:-1]
-    if words not in ({"ca", "shared", "global"}, {"cg", "shared", "global"}) or len(operands) > 2:
+    if (
+        words not in ({"ca", "shared", "global"}, {"cg", "shared", "global"})
+        or not 1 <= len(operands) <= 2
+    ):
         raise e.unsupported()
     size = operands[0].value
     if size not in ((16,) if "cg" in words else (4, 8, 16)):
@@ -511,7 +514,7 @@ def _arrive(e: Emitter, pointers: str, counts: str, drop: bool) -> str:
 
 
 def _mbarrier(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
-    row = _MBARRIER.get(i.modifiers[0])
+    row = _MBARRIER.get(i.modifiers[0]) if i.modifiers else None
     allowed = {"shared", "b64", "noComplete", "parity", "acquire", "relaxed", "release", "cta"}
     if row is None or {m.split("::")[0] for m in i.modifiers[1:]} - allowed:
         raise e.unsupported()
@@ -592,7 +595,7 @@ _CP_ASYNC: dict[str, Row] = {
 
 
 def _cp(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
-    row = _CP_ASYNC.get(i.modifiers[1]) if i.modifiers[:1] == ("async",) else None
+    row = _CP_ASYNC.get(i.modifiers[1]) if i.name.startswith("cp.async.") else None
     if row is None:  # cp.async.bulk and its like are for sm_90
         raise e.unsupported()
     return row(e, i)

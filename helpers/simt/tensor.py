@@ -290,8 +290,8 @@ def parse(e: Emitter, i: ptx.Instruction) -> Product:
     """Reads the modifiers of an mma.sync (9.7.14.5.14) or wmma.mma (9.7.14.4.5)."""
     words = list(i.modifiers)
     is_wmma = i.opcode == "wmma"
-    if is_wmma:
-        words.remove("mma")
+    if is_wmma and words[0] == "mma":
+        words.pop(0)
     if words[-1] == "rn":  # of .f64
         words.pop()
     bit_operation = next((w for w in words if w in ("xor", "and")), "")
@@ -344,6 +344,8 @@ def _product(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
         of = "f64" if kind == "f64" else "b32"
         operands += [f"{_type(kind)} {e.spread(e.lanes(r, of))}" for r in registers[:needed]]
     count, ty = p.fragment("d").registers, _type(p.d)
+    if len(_registers(i.operands[0])) != count:
+        raise e.unsupported(i.text)
     result = f"[{count} x {ty}]"
     name = f"@{p.name}"
     names = [
@@ -487,6 +489,8 @@ def _load_matrices(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     count = next((n for n in (1, 2, 4) if f"x{n}" in words), 0)
     if words - {"shared"} != {"m8n8", f"x{count}", "b16"}:
         raise e.unsupported()
+    if len(_registers(i.operands[0])) != count:
+        raise e.unsupported(i.text)
     access = Access(_space(i), "b128", 1, i.operands[1])
     address, offset = e.memory.address(access), access.address.offset
     outer, e.mask = e.mask, str((1 << 8 * count) - 1) if count < 4 else "-1"
@@ -652,11 +656,14 @@ def _addresses(e: Emitter, tile: _Tile, register: int, element: int) -> str:
 
 def _wmma_load(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     tile = _tile(e, i)
+    targets = _registers(i.operands[0])
+    if len(targets) % tile.parts.registers:
+        raise e.unsupported(i.text)
     registers = [_load_register(e, tile, r) for r in range(tile.parts.registers)]
     scalar = "i64" if tile.size == 8 else "i32"
     return [
         (target.name, Lanes(scalar, registers[r % len(registers)], None))
-        for r, target in enumerate(_registers(i.operands[0]))
+        for r, target in enumerate(targets)
     ]
 
 
@@ -715,6 +722,8 @@ def _wmma_store(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     name = f"@llvm.masked.scatter.v{LANES}{ty}.v{LANES}p0"
     e.declarations.add(f"declare void {name}({v}, {pointers}, i32, {vector('i1')})")
     sources = _registers(i.operands[1])
+    if len(sources) != tile.parts.registers:
+        raise e.unsupported(i.text)
     for register, element in _accesses(tile):
         value = e.spread(e.lanes(sources[register], "b64" if tile.size == 8 else "b32"))
         if tile.size < 4:

@@ -33,9 +33,9 @@ def _active_members(e: Emitter, members: Lanes) -> str:
 def _shuffle(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     """shfl.sync.mode d|p, a, b, c, members: p says whether the source lane is in the segment;
     where it is not, a lane keeps its own value."""
-    if "sync" not in i.modifiers:
+    mode = i.modifiers[1] if len(i.modifiers) == 3 else ""
+    if i.modifiers[:1] != ("sync",) or mode not in ("up", "down", "bfly", "idx"):
         raise e.unsupported()
-    mode = i.modifiers[1]
     out = i.operands[0]
     names = [o.name for o in out] if isinstance(out, tuple) else [out.name]
     b, c = (e.shapes.of(o) for o in i.operands[2:4])
@@ -149,7 +149,9 @@ def _match(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     """match.any: the members with this lane's value. match.all d|p: all members or 0; whether."""
     members = _members(e, i)
     kind = i.modifiers[-1]
-    ty = {"b32": "i32", "b64": "i64"}[kind]
+    ty = {"b32": "i32", "b64": "i64"}.get(kind)
+    if ty is None or i.modifiers[0] not in ("any", "all"):
+        raise e.unsupported()
     value = e.spread(e.lanes(i.operands[1], kind))
     here = _active_members(e, members)
     v = vector(ty)
@@ -215,7 +217,7 @@ def _redux(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     """redux.sync.op d, a, members: the reduction over the members."""
     members = _members(e, i)
     kind = i.modifiers[-1]
-    if (i.modifiers[1], kind) not in _REDUCTIONS:
+    if len(i.modifiers) != 3 or (i.modifiers[1], kind) not in _REDUCTIONS:
         raise e.unsupported()
     verb, neutral = _REDUCTIONS[i.modifiers[1], kind]
     reduce = f"@llvm.vector.reduce.{verb}.v32i32"

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from engine import Device, ptx_of
 
+from helpers import simt
+
 MODES = {"up": 0, "down": 0x1F, "bfly": 0x1F, "idx": 0x1F}
 
 SOURCE = r"""
@@ -342,3 +344,41 @@ def test_a_tile_of_two_warps(device):
     out = np.zeros_like(x)
     device.launch("wide_tile", 1, 128, x, out)
     np.testing.assert_array_equal(out, np.repeat(x.reshape(2, 64).sum(1), 64))
+
+
+# -- what is not PTX ----------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vote.sync.ballot.b32 5, %p1, -1;",
+        "vote.sync.ballot.b32 %r1;",
+        "shfl.sync.idx.b32 %r1, %r2, 3, 31;",
+        "shfl.sync.b32 %r1, %r2, 3, 31, -1;",
+        "shfl.idx.b32 %r1, %r2, 3, 31;",
+        "match.any.sync.b16 %r1, %r2, -1;",
+        "redux.sync.add.f32 %r1, %r2, -1;",
+        "activemask.b32;",
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2}, [%r3];",
+        "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, %r3;",
+        "movmatrix.sync.aligned.m8n8.trans.b16 %r1;",
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 5, {%r1}, {%r1}, {%r1};",
+        "wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%r9], {%r1}, 16;",
+        "cp.async.wait_group %r1;",
+        "cp.async.ca.shared.global [%r1], [%rd1], 5;",
+        "cp.async.cg.shared.global.L2::cache_hint [%r1], [%rd1], 16;",
+        "cp.async.bulk.commit_group;",
+        "mbarrier.arrive.shared.b64 [%r1];",
+        "mbarrier.try_wait.shared.b64 %p1, [%r1], %rd1;",
+        "elect.sync %r1|%p1, -1;",
+    ],
+)
+def test_what_is_not_an_instruction_of_this_class_is_refused_with_its_text(text):
+    source = (
+        ".version 9.0\n.target sm_80\n.address_size 64\n.visible .entry k() {\n"
+        f".reg .b32 %r<10>; .reg .b64 %rd<4>; .reg .pred %p<4>;\n{text}\nret; }}\n"
+    )
+    with pytest.raises((simt.Unsupported, simt.InvalidPtx)) as caught:
+        Device(source, 1 << 20).launch("k", 1, 32)
+    assert text.split(" ")[0].split(".")[0] in str(caught.value)
