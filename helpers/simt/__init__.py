@@ -6,7 +6,8 @@
 
 From PTX to machine code: `ptx` reads it, `flow` finds blocks and live registers, `scopes` where
 lanes part and meet, `shapes` which values are scalars, `codegen` (with `emitter`, `instructions`
-and `access`) writes LLVM IR, `jit` compiles it, `module` launches it on `memory`.
+and `access`, and for lanes that work together `warp`, `tensor` and `async_copy`) writes LLVM IR,
+`jit` compiles it, `module` launches it on `memory`.
 """
 
 from .errors import Fault, Interrupted, InvalidPtx, OutOfMemory, SimtError, Unsupported

@@ -602,7 +602,7 @@ def _cp(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
 
 
 def _policy(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
-    """createpolicy: a hint for the caches, of which there are none (9.7.9.14)."""
+    """createpolicy: a hint for the caches, of which there are none (9.7.9.18)."""
     return [(i.operands[0].name, Lanes("i64", "0"))]
 
 

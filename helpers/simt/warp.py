@@ -17,7 +17,7 @@ _V, _I1 = vector("i32"), vector("i1")
 
 
 def _members(e: Emitter, i: ptx.Instruction) -> Lanes:
-    if "sync" not in i.modifiers:  # not for sm_70 and later (9.7.9.5, 9.7.13.7)
+    if "sync" not in i.modifiers:  # not for sm_70 and later (9.7.9.5, 9.7.13.8)
         raise e.unsupported()
     return e.lanes(i.operands[-1], "b32")
 
@@ -109,7 +109,7 @@ def _free_shuffle(e: Emitter, i: ptx.Instruction, mode: str) -> list[Lanes]:
     return [Lanes("i32", result, None), Lanes("i1", inside, None)]
 
 
-# -- vote.sync, activemask (9.7.13.8, 9.7.13.10) ----------------------------------------
+# -- vote.sync, activemask (9.7.13.9, 9.7.13.11) ----------------------------------------
 
 
 def _vote(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
@@ -142,7 +142,7 @@ def _active_mask(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     return [(i.operands[0].name, Lanes("i32", e.mask))]
 
 
-# -- match.sync (9.7.13.9) ----------------------------------------
+# -- match.sync (9.7.13.10) ----------------------------------------
 
 
 def _match(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
@@ -197,7 +197,7 @@ finish:
     return name
 
 
-# -- redux.sync (9.7.13.11) ----------------------------------------
+# -- redux.sync (9.7.13.12) ----------------------------------------
 
 # operation -> LLVM's reduction and the value that changes nothing
 _REDUCTIONS = {

@@ -254,6 +254,27 @@ __global__ void block_pipeline(const float *x, float *out, int n) {
         pipe.consumer_release();
     }
 }
+__global__ void roles(const float *x, float *out, int n) {  // one warp copies, three compute
+    __shared__ float s[2][96];
+    __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
+    auto block = cg::this_thread_block();
+    bool copies = threadIdx.x < 32;
+    auto role = copies ? cuda::pipeline_role::producer : cuda::pipeline_role::consumer;
+    auto pipe = cuda::make_pipeline(block, &state, role);
+    int t = threadIdx.x % 32;
+    for (int i = 0; i < n; ++i) {
+        if (copies) {
+            pipe.producer_acquire();
+            for (int k = 0; k < 96; k += 32)
+                cuda::memcpy_async(&s[i % 2][k + t], x + 96 * i + k + t, 4, pipe);
+            pipe.producer_commit();
+        } else {
+            pipe.consumer_wait();
+            out[96 * i + threadIdx.x - 32] = s[i % 2][127 - threadIdx.x];
+            pipe.consumer_release();
+        }
+    }
+}
 __global__ void barrier_copy(const float *x, float *out) {
     __shared__ float s[256];
     __shared__ cuda::barrier<cuda::thread_scope_block> b;
@@ -489,6 +510,14 @@ def test_pipelines(device, kernel, backwards):
     more = (np.int32(n),) if n == 7 else ()
     device.launch(kernel, 1, 256, x, out, *more)
     np.testing.assert_array_equal(out, x[:, ::-1] if backwards else x)
+
+
+@pytest.mark.parametrize("n", [1, 2, 9])
+def test_a_pipeline_with_warps_that_copy_and_warps_that_compute(device, n):
+    x = np.arange(96 * n, dtype=np.float32).reshape(n, 96)
+    out = np.zeros_like(x)
+    device.launch("roles", 1, 128, x, out, np.int32(n))
+    np.testing.assert_array_equal(out, x[:, ::-1])
 
 
 def test_a_barrier_that_waits_for_a_copy(device):
