@@ -181,7 +181,10 @@ FLOATING = [
 ]
 WHOLE = [
     (shape, ("s32", a, b, "s32"))
-    for n, shapes in ((8, ("m8n8k16", "m16n8k16", "m16n8k32")), (4, ("m8n8k32", "m16n8k64")))
+    for n, shapes in (
+        (8, ("m8n8k16", "m16n8k16", "m16n8k32")),
+        (4, ("m8n8k32", "m16n8k32", "m16n8k64")),
+    )
     for shape in shapes
     for a, b in ((f"s{n}", f"s{n}"), (f"u{n}", f"s{n}"))
 ]
