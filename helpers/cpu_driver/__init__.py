@@ -5,7 +5,7 @@
 
 How the parts depend on each other (each imports only what stands above it):
 signatures, nvcc — library, ptxas, errors — handles — device — context — memory, stream_event —
-arrays — copies, module, linker — launch — driver.
+arrays — copies, interprocess, module, ptx_link — linker — launch — driver.
 """
 
 from __future__ import annotations

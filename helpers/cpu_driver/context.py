@@ -12,6 +12,7 @@ from .errors import DriverError, Result
 #: CUlimit -> its initial value: STACK_SIZE, PRINTF_FIFO_SIZE, MALLOC_HEAP_SIZE,
 #: DEV_RUNTIME_PENDING_LAUNCH_COUNT, MAX_L2_FETCH_GRANULARITY.
 LIMITS = {0: 1024, 1: 8 << 20, 2: 8 << 20, 4: 2048, 5: 64}
+LAST_LIMIT = 9  # CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED
 API_VERSION = 3020
 
 
@@ -73,7 +74,8 @@ def current() -> Context:
     return _stack.contexts[-1]
 
 
-def _get(handle: int) -> Context:
+def get(handle: int) -> Context:
+    """The context that `handle` stands for; INVALID_CONTEXT if it is none."""
     try:
         return handles.get(handle, Context)
     except DriverError as error:
@@ -113,7 +115,7 @@ def attach(out: ctypes._Pointer, flags: int) -> None:
 
 def detach(handle: int) -> None:
     """cuCtxDetach: one user less; the last one destroys the context."""
-    context = _get(handle)
+    context = get(handle)
     context.users -= 1
     if not context.users:
         destroy(handle)
@@ -121,13 +123,15 @@ def detach(handle: int) -> None:
 
 def destroy(handle: int) -> None:
     """cuCtxDestroy.  A destroyed context is no longer current anywhere."""
-    _get(handle).destroy()
+    get(handle).destroy()
     _stack.live()
 
 
 def push(handle: int) -> None:
     """cuCtxPushCurrent."""
-    _stack.live().append(_get(handle))
+    if not handle:
+        raise DriverError(Result.INVALID_VALUE, "cuCtxPushCurrent: the context is NULL")
+    _stack.live().append(get(handle))
 
 
 def pop(out: ctypes._Pointer) -> None:
@@ -140,7 +144,7 @@ def pop(out: ctypes._Pointer) -> None:
 
 def set_current(handle: int) -> None:
     """cuCtxSetCurrent: replace the top of the stack; 0 only takes it off."""
-    context = _get(handle) if handle else None
+    context = get(handle) if handle else None
     if _stack.live():
         _stack.contexts.pop()
     if context:
@@ -162,29 +166,35 @@ def get_device(out: ctypes._Pointer) -> None:
 def get_api_version(handle: int, out: ctypes._Pointer) -> None:
     """cuCtxGetApiVersion."""
     if handle:
-        _get(handle)
+        get(handle)
     out[0] = API_VERSION
 
 
 def synchronize() -> None:
-    """cuCtxSynchronize: every launch and copy has finished before its call returned."""
+    """cuCtxSynchronize: every launch and copy finishes before its call returns, so this waits for
+    those of other threads only."""
     current()
+    with device.LOCK:
+        pass
+
+
+def _limits(limit: int) -> dict[int, int]:
+    """The current context's limits, if `limit` is one that is there."""
+    limits = current().limits
+    if limit not in limits:
+        known = 0 <= limit <= LAST_LIMIT
+        raise DriverError(Result.UNSUPPORTED_LIMIT if known else Result.INVALID_VALUE)
+    return limits
 
 
 def set_limit(limit: int, value: int) -> None:
     """cuCtxSetLimit: remembered; the engine's own limits do not change."""
-    limits = current().limits
-    if limit not in limits:
-        raise DriverError(Result.UNSUPPORTED_LIMIT)
-    limits[limit] = value
+    _limits(limit)[limit] = value
 
 
 def get_limit(out: ctypes._Pointer, limit: int) -> None:
     """cuCtxGetLimit."""
-    limits = current().limits
-    if limit not in limits:
-        raise DriverError(Result.UNSUPPORTED_LIMIT)
-    out[0] = limits[limit]
+    out[0] = _limits(limit)[limit]
 
 
 def set_cache_config(value: int) -> None:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import arrays, context, copies, device, launch, linker, memory, module, stream_event
+from . import (
+    arrays,
+    context,
+    copies,
+    device,
+    interprocess,
+    launch,
+    linker,
+    memory,
+    module,
+    stream_event,
+)
 from .errors import FUNCTIONS as TEXT_FUNCTIONS
 from .errors import DriverError, Result, explain, forget, remember
 from .signatures import LAUNCHES
@@ -13,7 +24,7 @@ from .signatures import LAUNCHES
 IMPLEMENTATIONS: dict[str, Callable[..., None]] = {
     **device.FUNCTIONS, **context.FUNCTIONS, **memory.FUNCTIONS, **copies.FUNCTIONS,
     **arrays.FUNCTIONS, **module.FUNCTIONS, **linker.FUNCTIONS, **launch.FUNCTIONS,
-    **stream_event.FUNCTIONS,
+    **stream_event.FUNCTIONS, **interprocess.FUNCTIONS,
 }
 
 #: What jump_table.c expects of a callback: the mark of a result, with the CUresult in its lower

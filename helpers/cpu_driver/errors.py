@@ -25,21 +25,29 @@ class Result(IntEnum):
     INVALID_CONTEXT = 201
     NO_BINARY_FOR_GPU = 209
     UNSUPPORTED_LIMIT = 215
+    PEER_ACCESS_UNSUPPORTED = 217
     INVALID_PTX = 218
+    UNSUPPORTED_PTX_VERSION = 222
     FILE_NOT_FOUND = 301
+    OPERATING_SYSTEM = 304
     INVALID_HANDLE = 400
+    ILLEGAL_STATE = 401
     NOT_FOUND = 500
     NOT_READY = 600
     ILLEGAL_ADDRESS = 700
     LAUNCH_OUT_OF_RESOURCES = 701
     LAUNCH_TIMEOUT = 702
+    PEER_ACCESS_ALREADY_ENABLED = 704
     PEER_ACCESS_NOT_ENABLED = 705
     CONTEXT_IS_DESTROYED = 709
     ASSERT = 710
     HOST_MEMORY_ALREADY_REGISTERED = 712
     HOST_MEMORY_NOT_REGISTERED = 713
     MISALIGNED_ADDRESS = 716
+    INVALID_ADDRESS_SPACE = 717
+    INVALID_PC = 718
     LAUNCH_FAILED = 719
+    COOPERATIVE_LAUNCH_TOO_LARGE = 720
     NOT_SUPPORTED = 801
     UNKNOWN = 999
 
@@ -57,21 +65,32 @@ TEXTS = {
     Result.INVALID_CONTEXT: "invalid device context",
     Result.NO_BINARY_FOR_GPU: "no kernel image is available for execution on the device",
     Result.UNSUPPORTED_LIMIT: "limit is not supported on this architecture",
+    Result.PEER_ACCESS_UNSUPPORTED: "peer access is not supported between these two devices",
     Result.INVALID_PTX: "a PTX JIT compilation failed",
+    Result.UNSUPPORTED_PTX_VERSION:
+        "the provided PTX was compiled with an unsupported toolchain.",
     Result.FILE_NOT_FOUND: "file not found",
+    Result.OPERATING_SYSTEM: "OS call failed or operation not supported on this OS",
     Result.INVALID_HANDLE: "invalid resource handle",
+    Result.ILLEGAL_STATE:
+        "the operation cannot be performed in the present state",
     Result.NOT_FOUND: "named symbol not found",
     Result.NOT_READY: "device not ready",
     Result.ILLEGAL_ADDRESS: "an illegal memory access was encountered",
     Result.LAUNCH_OUT_OF_RESOURCES: "too many resources requested for launch",
     Result.LAUNCH_TIMEOUT: "the launch timed out and was terminated",
+    Result.PEER_ACCESS_ALREADY_ENABLED: "peer access is already enabled",
     Result.PEER_ACCESS_NOT_ENABLED: "peer access has not been enabled",
     Result.CONTEXT_IS_DESTROYED: "context is destroyed",
     Result.ASSERT: "device-side assert triggered",
-    Result.HOST_MEMORY_ALREADY_REGISTERED: "part or all of the memory is already registered",
+    Result.HOST_MEMORY_ALREADY_REGISTERED:
+        "part or all of the requested memory range is already mapped",
     Result.HOST_MEMORY_NOT_REGISTERED: "pointer does not correspond to a registered memory region",
     Result.MISALIGNED_ADDRESS: "misaligned address",
+    Result.INVALID_ADDRESS_SPACE: "operation not supported on global/shared address space",
+    Result.INVALID_PC: "invalid program counter",
     Result.LAUNCH_FAILED: "unspecified launch failure",
+    Result.COOPERATIVE_LAUNCH_TOO_LARGE: "too many blocks in cooperative launch",
     Result.NOT_SUPPORTED: "operation not supported",
     Result.UNKNOWN: "unknown error",
 }
@@ -147,8 +166,10 @@ def get_error_string(code: int, out: ctypes._Pointer) -> None:
     """cuGetErrorString.  The text of a failure is told once, to the thread that met it."""
     if _last.text is not None and _last.code == code:
         text, _last.text = _last.text, None
+    elif code in TEXTS:
+        text = TEXTS[code]
     else:
-        text = TEXTS.get(code, f"error code {code}")
+        raise DriverError(Result.INVALID_VALUE, f"{code} is no CUresult of this driver")
     _last.buffer = text.encode(errors="replace")  # alive until this thread asks again
     out[0] = _last.buffer
 

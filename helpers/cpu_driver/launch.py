@@ -62,8 +62,11 @@ def _check_shared(function: Function, dynamic: int) -> None:
 
 def _launch(function: Function, grid: Dim3, block: Dim3, shared: int, stream: int,
             parameters: bytes) -> None:
-    stream_event.check(stream)
-    if context.current() is not function.module.owner:
+    owner = function.module.owner
+    if stream_event.owner_of(stream) is not owner:
+        if stream not in stream_event.DEFAULT_STREAMS:
+            raise DriverError(Result.INVALID_HANDLE, f"kernel {function.name} belongs to another "
+                              "context than the stream it is launched in")
         raise DriverError(Result.INVALID_HANDLE, f"kernel {function.name} belongs to another "
                           "context than the current one")
     _check_shape(function, "block", block, MOST_BLOCK)
@@ -72,7 +75,11 @@ def _launch(function: Function, grid: Dim3, block: Dim3, shared: int, stream: in
     _check_registers(function, block)
     _check_shared(function, shared)
     with device.LOCK:
-        function.kernel.launch(grid=grid, block=block, parameters=parameters, shared_bytes=shared)
+        stream_event.running.append(stream)
+        try:
+            function.kernel.launch(grid, block, parameters, shared)
+        finally:
+            stream_event.running.pop()
 
 
 def _from_extra(extra: ctypes._Pointer) -> bytes:

@@ -15,6 +15,11 @@ from .errors import DriverError, Result
 
 PITCH_ALIGNMENT = 512
 DEVICE, MANAGED, HOST = "device", "managed", "page-locked host"
+#: CUmemAttach_flags that cuMemAllocManaged takes: GLOBAL, HOST.
+ATTACH_FLAGS = (1, 2)
+#: CU_MEMHOSTALLOC_PORTABLE | DEVICEMAP | WRITECOMBINED; DEVICEMAP is always on (cuda.h: "unified
+#: addressing").
+HOST_FLAGS, DEVICEMAP = 7, 2
 
 
 @dataclass
@@ -73,6 +78,12 @@ def free(address: int, *places: str) -> None:
     allocation.owner.disown(("memory", address))
 
 
+def is_device(address: int) -> bool:
+    """Whether device memory of cuMemAlloc starts at `address`."""
+    allocation = _allocations.get(address)
+    return allocation is not None and allocation.place == DEVICE
+
+
 def _cannot_free(address: int, allocation: Allocation | None) -> str:
     where = f"0x{address:x} cannot be freed: "
     if allocation is not None:
@@ -116,6 +127,9 @@ def alloc_pitch(out: ctypes._Pointer, pitch_out: ctypes._Pointer, width: int, he
 
 def alloc_managed(out: ctypes._Pointer, nbytes: int, flags: int) -> None:
     """cuMemAllocManaged."""
+    if flags not in ATTACH_FLAGS:
+        raise DriverError(Result.INVALID_VALUE, "cuMemAllocManaged: the flags can be "
+                          f"mem_attach_flags.GLOBAL (1) or HOST (2), not {flags}")
     out[0] = allocate(nbytes, MANAGED, flags)
 
 
@@ -139,18 +153,22 @@ def get_address_range(base: ctypes._Pointer, size: ctypes._Pointer, address: int
 
 
 def host_alloc(out: ctypes._Pointer, nbytes: int, flags: int) -> None:
-    """cuMemHostAlloc."""
-    out[0] = allocate(nbytes, HOST, flags)
+    """cuMemHostAlloc: of 0 bytes, NULL."""
+    context.current()
+    if flags & ~HOST_FLAGS:
+        raise DriverError(Result.INVALID_VALUE, f"cuMemHostAlloc: there are no flags 0x{flags:x}")
+    out[0] = allocate(nbytes, HOST, flags | DEVICEMAP) if nbytes else 0
 
 
 def alloc_host(out: ctypes._Pointer, nbytes: int) -> None:
     """cuMemAllocHost."""
-    out[0] = allocate(nbytes, HOST)
+    host_alloc(out, nbytes, 0)
 
 
 def free_host(address: int) -> None:
-    """cuMemFreeHost."""
-    free(address, HOST)
+    """cuMemFreeHost: NULL is nothing to free."""
+    if address:
+        free(address, HOST)
 
 
 def host_get_device_pointer(out: ctypes._Pointer, address: int, _flags: int) -> None:

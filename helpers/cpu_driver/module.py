@@ -12,6 +12,8 @@ from . import context, device, handles, ptxas
 from .errors import DriverError, Result, explain
 
 ELF, FATBIN = b"\x7fELF", b"\x50\xed\x55\xba"
+_VERSION = re.compile(r"^\s*\.version\s+(\d+)\.(\d+)", re.MULTILINE)
+NEWEST_PTX = (9, 0)
 _TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)(\d)([af]?)", re.MULTILINE)
 
 #: CUjit_option
@@ -113,7 +115,7 @@ def _not_found(what: str, name: str, there: dict) -> str:
 # ---------------------------------------------------------------------- loading
 
 
-def _text_of(data: bytes) -> str:
+def text_of(data: bytes) -> str:
     """The PTX of an image; the errors say what else it may be."""
     if data.startswith(ELF):
         raise DriverError(Result.INVALID_IMAGE, "this image is machine code for a GPU (a cubin of "
@@ -123,12 +125,22 @@ def _text_of(data: bytes) -> str:
         raise DriverError(Result.INVALID_IMAGE, "this image is a fatbin; the CPU driver needs PTX: "
                           "compile it with nvcc --ptx -lineinfo")
     text = data.decode(errors="replace")
+    _check_version(text)
     target = _TARGET.search(text)
     if ".version" not in text or not target:
         raise DriverError(Result.INVALID_IMAGE, "this image is neither PTX nor machine code: it "
                           f"starts with {data[:40]!r}")
     _check_target(target, is_cubin=bool(ptxas.report_in(text)))
     return text
+
+
+def _check_version(text: str) -> None:
+    version = _VERSION.search(text)
+    if version and (int(version[1]), int(version[2])) > NEWEST_PTX:
+        newest = "{}.{}".format(*NEWEST_PTX)
+        raise DriverError(Result.UNSUPPORTED_PTX_VERSION,
+                          f"this PTX is of version {version[1]}.{version[2]}; the CPU driver reads "
+                          f"up to {newest}, that of CUDA 13.0")
 
 
 def _check_target(target: re.Match, is_cubin: bool) -> None:
@@ -166,7 +178,7 @@ def _bytes_at(address: int) -> bytes:
 
 def load_data(out: ctypes._Pointer, image: int) -> None:
     """cuModuleLoadData."""
-    out[0] = Module(_text_of(_bytes_at(image))).handle
+    out[0] = Module(text_of(_bytes_at(image))).handle
 
 
 def load(out: ctypes._Pointer, path: bytes) -> None:
@@ -175,13 +187,13 @@ def load(out: ctypes._Pointer, path: bytes) -> None:
         data = Path(path.decode()).read_bytes()
     except OSError as error:
         raise DriverError(Result.FILE_NOT_FOUND, str(error)) from None
-    out[0] = Module(_text_of(data.rstrip(b"\0"))).handle
+    out[0] = Module(text_of(data.rstrip(b"\0"))).handle
 
 
 def load_data_ex(out: ctypes._Pointer, image: int, count: int, options: ctypes._Pointer,
                  values: ctypes._Pointer) -> None:
     """cuModuleLoadDataEx: an error's sentence goes to the error log, if the caller has one."""
-    log = _Logs(count, options, values)
+    log = Logs(count, options, values)
     try:
         load_data(out, image)
     except Exception as error:
@@ -189,7 +201,7 @@ def load_data_ex(out: ctypes._Pointer, image: int, count: int, options: ctypes._
         raise (DriverError(code) if log.write_error(text) else DriverError(code, text)) from error
 
 
-class _Logs:
+class Logs:
     """The log buffers among a call's options.  Their sizes are set to what is written: 0 bytes,
     until there is something to say."""
 
@@ -223,13 +235,18 @@ def unload(handle: int) -> None:
 
 def get_function(out: ctypes._Pointer, handle: int, name: bytes) -> None:
     """cuModuleGetFunction."""
+    if not name:
+        raise DriverError(Result.INVALID_VALUE, "cuModuleGetFunction: the name is empty")
     out[0] = handles.get(handle, Module).function(name.decode(errors="replace")).handle
 
 
 def get_global(address: ctypes._Pointer, size: ctypes._Pointer, handle: int, name: bytes) -> None:
     """cuModuleGetGlobal."""
-    variables = handles.get(handle, Module).engine.globals
+    engine = handles.get(handle, Module).engine
+    variables = engine.globals
     text = name.decode(errors="replace")
+    if text in engine.functions:
+        raise DriverError(Result.INVALID_VALUE, f"'{text}' is a kernel, not a variable")
     if text not in variables:
         raise DriverError(Result.NOT_FOUND, _not_found("variable", text, variables))
     if address:

@@ -52,11 +52,20 @@ def report_in(image: str) -> str:
                    for line in image.splitlines() if line.startswith(PTXAS_COMMENT))
 
 
-def assemble(ptxas: Path, ptx: str, arch: str) -> tuple[bool, str]:
-    """Whether `ptxas` accepts the PTX, and its report or its complaints."""
+def as_comments(report: str) -> str:
+    """The report as our nvcc puts it at the end of an image."""
+    return "".join(f"{PTXAS_COMMENT}{line}\n" for line in report.splitlines())
+
+
+def assemble(ptxas: Path, ptx: str, arch: str, relocatable: bool = False) -> tuple[bool, str]:
+    """Whether `ptxas` accepts the PTX, and its report or its complaints.
+
+    relocatable: the PTX may use names that another one defines.
+    """
+    options = ["-v", *(["-c"] if relocatable else []), f"-arch={arch}"]
     with tempfile.TemporaryDirectory(prefix="ptxas-") as scratch:
         source = Path(scratch, "image.ptx")
         source.write_text(ptx)
-        done = subprocess.run([ptxas, "-v", f"-arch={arch}", "-o", Path(scratch, "cubin"), source],
+        done = subprocess.run([ptxas, *options, "-o", Path(scratch, "cubin"), source],
                               capture_output=True, text=True, errors="replace", check=False)
     return done.returncode == 0, (done.stderr + done.stdout).replace(str(source), "image.ptx")

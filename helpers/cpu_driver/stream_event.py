@@ -6,23 +6,33 @@ from __future__ import annotations
 import ctypes
 import time
 
-from . import context, handles
+from . import context, device, handles
 from .errors import DriverError, Result
 
 #: CUstream values that are no handles: the default stream and its two explicit names (cuda.h).
 DEFAULT_STREAMS = (0, 1, 2)
-DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+WAIT_EXTERNAL = 1  # CU_EVENT_WAIT_EXTERNAL
+STREAM_FLAGS = 1  # CU_STREAM_NON_BLOCKING
+#: CU_EVENT_BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS, the last with DISABLE_TIMING only.
+EVENT_FLAGS, DISABLE_TIMING, INTERPROCESS = 7, 2, 4
+
+#: The streams of the launches that run now (one, or none), the latest last.
+running: list[int] = []
 
 
 class Stream:
-    """A CUstream."""
+    """A CUstream of a context."""
+
+    def __init__(self, owner: context.Context):
+        self.owner = owner
 
 
 class Event:
-    """A CUevent: `recorded` is nanoseconds of the monotonic clock, or None."""
+    """A CUevent of a context: `recorded` is nanoseconds of the monotonic clock, or None."""
 
-    def __init__(self, flags: int):
+    def __init__(self, flags: int, owner: context.Context):
         self.flags = flags
+        self.owner = owner
         self.recorded: int | None = None
 
 
@@ -32,10 +42,19 @@ def check(stream: int) -> None:
         handles.get(stream, Stream)
 
 
-def create_stream(out: ctypes._Pointer, _flags: int) -> None:
+def owner_of(stream: int) -> context.Context:
+    """The context that the work in `stream` belongs to: the current one for the default stream."""
+    if stream in DEFAULT_STREAMS:
+        return context.current()
+    return handles.get(stream, Stream).owner
+
+
+def create_stream(out: ctypes._Pointer, flags: int) -> None:
     """cuStreamCreate."""
     context.current()
-    out[0] = handles.new(Stream())
+    if flags & ~STREAM_FLAGS:
+        raise DriverError(Result.INVALID_VALUE, f"cuStreamCreate: there are no flags 0x{flags:x}")
+    out[0] = handles.new(Stream(context.current()))
 
 
 def destroy_stream(stream: int) -> None:
@@ -44,8 +63,13 @@ def destroy_stream(stream: int) -> None:
     handles.drop(stream)
 
 
-def wait_event(stream: int, event: int, _flags: int) -> None:
+def wait_event(stream: int, event: int, flags: int) -> None:
     """cuStreamWaitEvent: the event's work has finished already."""
+    if flags == WAIT_EXTERNAL:
+        raise DriverError(Result.ILLEGAL_STATE, "cuStreamWaitEvent: EXTERNAL is for streams that "
+                          "are being captured")
+    if flags:
+        raise DriverError(Result.INVALID_VALUE, f"cuStreamWaitEvent: there are no flags {flags}")
     check(stream)
     handles.get(event, Event)
 
@@ -53,7 +77,10 @@ def wait_event(stream: int, event: int, _flags: int) -> None:
 def create_event(out: ctypes._Pointer, flags: int) -> None:
     """cuEventCreate."""
     context.current()
-    out[0] = handles.new(Event(flags))
+    if flags & ~EVENT_FLAGS or (flags & INTERPROCESS and not flags & DISABLE_TIMING):
+        raise DriverError(Result.INVALID_VALUE, f"cuEventCreate: the flags 0x{flags:x} are unknown "
+                          "or INTERPROCESS without DISABLE_TIMING")
+    out[0] = handles.new(Event(flags, context.current()))
 
 
 def destroy_event(event: int) -> None:
@@ -64,9 +91,26 @@ def destroy_event(event: int) -> None:
 
 def record(event: int, stream: int) -> None:
     """cuEventRecord: now."""
-    context.current()
+    recorded = handles.get(event, Event)
+    if recorded.owner is not owner_of(stream):
+        raise DriverError(Result.INVALID_HANDLE, "the event belongs to another context than the "
+                          "stream it is recorded in")
+    with device.LOCK:  # after what another thread has launched before
+        recorded.recorded = time.perf_counter_ns()
+
+
+def query_stream(stream: int) -> None:
+    """cuStreamQuery: NOT_READY while another thread's launch in it runs."""
     check(stream)
-    handles.get(event, Event).recorded = time.perf_counter_ns()
+    if running and running[-1] == stream:
+        raise DriverError(Result.NOT_READY)
+
+
+def synchronize_stream(stream: int) -> None:
+    """cuStreamSynchronize: waits for what other threads have launched."""
+    check(stream)
+    with device.LOCK:
+        pass
 
 
 def check_event(event: int) -> None:
@@ -76,7 +120,7 @@ def check_event(event: int) -> None:
 
 def elapsed(out: ctypes._Pointer, start: int, end: int) -> None:
     """cuEventElapsedTime: milliseconds of the host's clock."""
-    times = []
+    times, owners = [], set()
     for which, handle in (("start", start), ("end", end)):
         event = handles.get(handle, Event)
         if event.flags & DISABLE_TIMING:
@@ -84,14 +128,17 @@ def elapsed(out: ctypes._Pointer, start: int, end: int) -> None:
         if event.recorded is None:
             raise DriverError(Result.INVALID_HANDLE, f"the {which} event has not been recorded")
         times.append(event.recorded)
+        owners.add(event.owner)
+    if len(owners) > 1:
+        raise DriverError(Result.INVALID_HANDLE, "the events belong to two contexts")
     out[0] = (times[1] - times[0]) * 1e-6
 
 
 FUNCTIONS = {
     "cuStreamCreate": create_stream,
     "cuStreamDestroy_v2": destroy_stream,
-    "cuStreamQuery": check,
-    "cuStreamSynchronize": check,
+    "cuStreamQuery": query_stream,
+    "cuStreamSynchronize": synchronize_stream,
     "cuStreamWaitEvent": wait_event,
     "cuEventCreate": create_event,
     "cuEventDestroy_v2": destroy_event,
