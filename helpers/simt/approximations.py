@@ -79,14 +79,14 @@ def log2(e: Emitter, x: str) -> str:
 
 
 def tanh(e: Emitter, x: str) -> str:
-    """1 - 2 / (e^2x + 1), or near 0, x - x^3 / 3."""
+    """1 - 2 / (e^2x + 1), or near 0, x * (1 - x^2 / 3)."""
     twice = e.calc("fmul", "double", x, 2 / math.log(2))
     power = e.calc("fadd", "double", exp2(e, _clamp(e, twice, 200.0)), 1.0)
     value = e.calc("fsub", "double", 1.0, e.calc("fdiv", "double", 2.0, power))
     square = e.calc("fmul", "double", x, x)
-    cube = e.calc("fmul", "double", e.calc("fmul", "double", square, x), 1 / 3)
+    factor = e.calc("fsub", "double", 1.0, e.calc("fmul", "double", square, 1 / 3))
     near = e.calc("fcmp olt", "double", square, 2.0**-20)
-    return e.pick(near, "double", e.calc("fsub", "double", x, cube), value)
+    return e.pick(near, "double", e.calc("fmul", "double", x, factor), value)
 
 
 def _split(x: Fraction) -> tuple[float, float]:
@@ -147,8 +147,8 @@ def sine(e: Emitter, x: str, quarter: int) -> str:
     value = e.pick(minus, "double", e.calc("fneg", "double", value), value)
     if not quarter:  # the sign of zero
         value = e.pick(e.calc("fcmp oeq", "double", x, 0.0), "double", x, value)
-    infinite = e.calc("fcmp oeq", "double", floats.magnitude(e, "double", x), math.inf)
-    return e.pick(infinite, "double", math.nan, value)
+    finite = e.calc("fcmp olt", "double", floats.magnitude(e, "double", x), math.inf)
+    return e.pick(finite, "double", value, math.nan)
 
 
 _FUNCTIONS = {

@@ -34,7 +34,7 @@ class Memory:
         self._map = mmap.mmap(
             -1,
             2 * capacity + 2 * GUARD,
-            flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0),
+            flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000),
         )
         with contextlib.suppress(OSError, AttributeError):
             self._map.madvise(mmap.MADV_HUGEPAGE)  # kernels stride over many pages

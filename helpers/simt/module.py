@@ -8,6 +8,7 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Callable
 from ctypes import byref, c_int32, c_int64, c_void_p
 from pathlib import PurePath
 
@@ -118,8 +119,13 @@ class Function:
                 f"kernel {self.name} takes {self.parameter_bytes} bytes of parameters, "
                 f"got {len(parameters)}"
             )
+        task = _Task(lambda: self._run(grid, block, parameters, shared_bytes))
+        task.perform_interruptibly()
+
+    def _run(self, grid: Dim, block: Dim, parameters: bytes, shared_bytes: int) -> _Run:
+        """Compiles, if need be, and makes the launch ready to run."""
         code = self.compiled(tuple(block))
-        _Run(code, self._owner, grid, parameters, shared_bytes).run()
+        return _Run(code, self._owner, grid, parameters, shared_bytes)
 
 
 class _Compiled:
@@ -219,25 +225,18 @@ class _Run:
     def run(self) -> None:
         for context in self.contexts:
             _pool.put((self.code.run, context, self.done))
-        finished = 0
-        try:
-            while finished < len(self.contexts):
-                self.done.get()
-                finished += 1
-        except BaseException:  # a KeyboardInterrupt: stop, then wait for the workers to notice
-            self.launch.stop = 1
-            self.launch.end_block = 0
-            while finished < len(self.contexts):
-                self.done.get(timeout=5)
-                finished += 1
-            raise
-        finally:
-            sys.stdout.write(self.system.output.text())
+        for _ in self.contexts:
+            self.done.get()
         faults = [c for c in self.contexts if c.fault_kind]
         if faults:
             raise self._fault(min(faults, key=lambda c: c.block))
         if self.launch.stop:
             raise Interrupted(f"kernel {self.code.name} was stopped")
+
+    def stop(self) -> None:
+        """Lets the workers end soon; from any thread, any number of times."""
+        self.launch.stop = 1
+        self.launch.end_block = 0
 
     def _idle(self, context: int) -> int:
         """All warps of a worker's block only poll: see whether another block could help them.
@@ -411,3 +410,85 @@ class _Pool:
 
 
 _pool = _Pool()
+
+
+class _Task:
+    """One launch, prepared and run to its end on a thread that signals never reach.
+
+    Only the main thread gets KeyboardInterrupt, between any two steps of it: in the middle of a
+    compilation, or with workers under way whose buffers it would drop. So the main thread only
+    waits here.
+    """
+
+    def __init__(self, prepare: Callable[[], _Run]):
+        self._prepare = prepare
+        self._claim = threading.Lock()
+        self._ended = threading.Event()
+        self._run: _Run | None = None
+        self._stopped = False
+        self._error: BaseException | None = None
+
+    def perform_interruptibly(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            try:
+                _launcher.put(self)
+                self._ended.wait()
+            except BaseException:
+                self._stop_and_wait()
+                self._print()
+                raise
+        else:
+            self.perform()
+        self._print()
+        if self._error is not None:
+            raise self._error
+
+    def _print(self) -> None:
+        """What the kernel printed: written by the caller's thread, to whose cell it belongs."""
+        if self._run is not None:
+            sys.stdout.write(self._run.system.output.text())
+
+    def _stop_and_wait(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._stopped = True
+                if self._run is not None:
+                    self._run.stop()
+                _launcher.put(self)  # it may not have got there; it is not performed twice
+                self._ended.wait()
+            except KeyboardInterrupt:
+                continue
+
+    def perform(self) -> None:
+        if not self._claim.acquire(blocking=False):
+            return
+        try:
+            self._run = self._prepare()
+            if self._stopped:
+                self._run.stop()
+            self._run.run()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._ended.set()
+
+
+class _Launcher:
+    """The thread that performs the main thread's launches."""
+
+    def __init__(self) -> None:
+        self._tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def put(self, task: _Task) -> None:
+        self._tasks.put(task)
+        if self._thread is None or not self._thread.is_alive():  # none yet, or lost by a fork
+            self._thread = threading.Thread(target=self._work, daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            self._tasks.get().perform()
+
+
+_launcher = _Launcher()

@@ -116,10 +116,11 @@ class Structure:
             merged.append((region, wanted))
         result = []
         for region, wanted in merged:
-            outside = {j for j in wanted if j not in region}
+            # Where its lanes can go on: one place, or else all that follows is part of the region.
+            outside = (wanted | {s for b in region for s in successors(b)}) - region - {None}
             join = outside.pop() if len(outside) == 1 else None
             if join is None:
-                region = _reach(region, successors, None)
+                region = _reach(region | outside, successors, None)
             result.append((region, join))
         return result
 

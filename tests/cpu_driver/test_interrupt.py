@@ -60,3 +60,20 @@ assert set(seen) == {"KeyboardInterrupt()"}, set(seen)
 assert cuda.mem_get_info()[0] > 1 << 20
 """)
     assert done.returncode == 0, done.stderr
+
+
+def test_quick_launches_are_stopped_or_done_and_leave_the_engine_whole(program):
+    done = program(INTERRUPTS + """
+one, seen = SourceModule("__global__ void one(int *a) { *a = 1; }").get_function("one"), []
+for k in range(60):
+    try:
+        interrupt_after(0.01 + k * 37e-6)
+        while True:
+            one(a, block=(1, 1, 1))
+    except BaseException as error:
+        seen.append(repr(error))
+assert set(seen) == {"KeyboardInterrupt()"}, set(seen)
+one(a, block=(32, 1, 1))
+assert cuda.from_device(a, 1, np.int32)[0] == 1
+""")
+    assert done.returncode == 0, done.stderr
