@@ -8,7 +8,7 @@ ARGS ?=
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test demo bench standalone test-setup lint clean distclean
+.PHONY: help setup lab test conformance demo bench standalone test-setup lint clean distclean
 
 help:
 	@echo 'make lab         set up and open JupyterLab on the lessons'
@@ -19,8 +19,9 @@ help:
 	@echo 'make setup       only the environment, .venv'
 	@echo 'make lint        ruff over the code and the lessons'
 	@echo 'make test-setup  prove the set-up in a fresh folder (minutes)'
+	@echo "make conformance PyCUDA's own test suite on the CPU driver (minutes)"
 	@echo 'make clean       remove what was built; make distclean: .venv too'
-	@echo 'ARGS="..." is passed on to lab, test, demo and bench.'
+	@echo 'ARGS="..." is passed on to lab, test, conformance, demo and bench.'
 
 # helpers.bootstrap itself says what else is missing, but needs a Python to run at all.
 setup:
@@ -43,6 +44,10 @@ lab: setup
 
 test: setup
 	$(RUN) -m pytest --nbval notebooks tests --ignore=tests/setup $(ARGS)
+
+# PyCUDA's own test suite, on the CPU driver.
+conformance: setup
+	@$(RUN) tests/conformance/run.py $(ARGS)
 
 test-setup: setup
 	$(RUN) -m pytest tests/setup $(ARGS)

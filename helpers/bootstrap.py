@@ -307,7 +307,7 @@ class PycudaBuild:
         self.house = house
         self.folder = Path(tempfile.mkdtemp(dir=VENV, prefix="pycuda-"))
         self.log = CACHE / "pycuda-build.log"
-        environment = _environment() | {"HOME": str(_build_home(self.folder, toolkit))}
+        environment = _environment() | {"HOME": str(build_home(self.folder, toolkit))}
         environment.setdefault("CC", "gcc")  # some Pythons name a compiler of their maker's
         environment.setdefault("CXX", "g++")
         self.command = [PYTHON, "-m", "pip", "wheel", "--no-deps", "--no-cache-dir",
@@ -336,8 +336,10 @@ class PycudaBuild:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _build_home(folder: Path, toolkit) -> Path:
+def build_home(folder: Path, toolkit, changes: dict[str, object] | None = None) -> Path:
     """A HOME for PyCUDA's build: PyCUDA reads its options from ``~/.aksetup-defaults.py``.
+
+    changes: options (of PyCUDA's setup.py) that differ from those of the lessons' PyCUDA.
 
     Links keep what pip itself reads at home (its settings, passwords for an index).
     """
@@ -362,6 +364,7 @@ def _build_home(folder: Path, toolkit) -> Path:
         "CUDADRV_LIB_DIR": [str(stub)],
         "CXXFLAGS": ["-O1", "-g0"],  # -O1 builds in two thirds of the time; nothing here is hot
     }
+    options |= changes or {}
     lines = [f"{name} = {value!r}\n" for name, value in options.items()]
     (home / ".aksetup-defaults.py").write_text("".join(lines))
     return home

@@ -57,6 +57,7 @@ def _start(library: object) -> JumpTable:
     atexit.register(table.sleep, *AT_EXIT)
     os.register_at_fork(after_in_child=lambda: table.sleep(*AFTER_FORK))
     tools = toolkit.find_toolkit()
-    folder = nvcc.install(tools.nvcc if tools else None, library.cache_folder() / "bin")
+    folder = nvcc.install(tools.nvcc if tools else None, library.cache_folder() / "bin",
+                          tools.lib if tools else None)
     os.environ["PATH"] = os.pathsep.join((str(folder), os.environ.get("PATH", os.defpath)))
     return table

@@ -33,8 +33,13 @@ _VERBOSE = re.compile(
 )
 
 
-def install(nvcc: Path | None, folder: Path) -> Path:
-    """A folder with an ``nvcc`` that is this script, in front of the real one at `nvcc`."""
+def install(nvcc: Path | None, folder: Path, libraries: Path | None = None) -> Path:
+    """A folder with an ``nvcc`` that is this script, in front of the real one at `nvcc`.
+
+    libraries: the toolkit's, which PyCUDA looks for in ``lib64`` beside that folder.
+    """
+    if libraries:
+        _link(folder.parent / "lib64", libraries)
     words = [sys.executable, "-I", "-S", str(Path(__file__).resolve()), str(nvcc or "")]
     quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
     text = f"#!/bin/sh\nexec {quoted} \"$@\"\n"
@@ -46,6 +51,15 @@ def install(nvcc: Path | None, folder: Path) -> Path:
         fresh.chmod(0o755)
         fresh.replace(wrapper)
     return folder
+
+
+def _link(link: Path, target: Path) -> None:
+    """Let `link` point to `target`, in one step."""
+    if not link.is_symlink() or link.readlink() != target:
+        link.parent.mkdir(parents=True, exist_ok=True)
+        fresh = link.with_name(f"{link.name}-{os.getpid()}")
+        fresh.symlink_to(target)
+        fresh.replace(link)
 
 
 def main(nvcc: str, arguments: list[str]) -> int:
