@@ -260,6 +260,31 @@ def _registers_for_addresses(graph: Graph) -> set[str]:
     return found
 
 
+def _registers_that_sink(graph: Graph) -> set[str]:
+    """Registers with something subtracted: as unsigned numbers they may wrap below zero.
+
+    `if (t >= 5u) s += a[t - 5u]` is the pattern; the compiler widens t - 5u before the guard.
+    """
+    found: set[str] = set()
+    steps = []
+    for block in graph.blocks:
+        for i in block.instructions:
+            below = [o for o in i.operands if isinstance(o, ptx.Immediate) and o.kind == "int"]
+            if i.opcode in ("sub", "neg", "not") or (
+                i.opcode in _ADDRESS_ARITHMETIC and any(o.value < 0 for o in below)
+            ):
+                found.update(destinations(i))
+            elif i.opcode in _ADDRESS_ARITHMETIC:
+                steps.append((destinations(i), sources(i)))
+    before = -1
+    while before != len(found):
+        before = len(found)
+        for to, of in steps:
+            if not found.isdisjoint(of):
+                found.update(to)
+    return found
+
+
 # Opcodes whose result is the same in all lanes whatever the address or the lanes' values.
 _ALWAYS_UNIFORM = {"activemask", "bar", "barrier"}
 _ALWAYS_VARYING = {"atom", "match", "ldmatrix", "movmatrix", "mma", "wmma", "mbarrier"}
@@ -305,6 +330,7 @@ class Shapes:
         self.graph, self.geometry, self._local = graph, geometry, local
         self.shape: dict[str, Shape] = {}
         self._addressing = _registers_for_addresses(graph)
+        self._sinking = _registers_that_sink(graph)
         self._special = {f"%tid.{a}": geometry.shape(a) for a in "xyz"}
         self._special |= {
             f"%ntid.{a}": constant(n) for a, n in zip("xyz", geometry.block, strict=True)
@@ -405,8 +431,8 @@ class Shapes:
             return UNIFORM if is_broadcast(i, *operands[1:3]) else VARYING
         if i.opcode in ("vote", "redux"):
             return UNIFORM if operands[-1].uniform else VARYING
-        if is_widening(i) and i.operands[0].name not in self._addressing:
-            return default(*operands)  # not worth a check (see the module's text)
+        if is_widening(i) and (i.operands[0].name not in self._addressing or self._sinks(i)):
+            return default(*operands)  # not worth a check, or likely to fail it
         kind = i.modifiers[-1] if i.modifiers else ""
         rule = None if isinstance(i.operands[0], ptx.Vector) else _RULES.get(i.opcode)
         if (
@@ -418,6 +444,11 @@ class Shapes:
         ):
             return rule(i, operands, width(kind))
         return default(*operands)
+
+    def _sinks(self, i: ptx.Instruction) -> bool:
+        """Whether a widened unsigned number may have wrapped below zero in some lanes."""
+        names = {o.name for o in i.operands[1:3] if isinstance(o, ptx.Register)}
+        return i.modifiers[-1][0] == "u" and not self._sinking.isdisjoint(names)
 
     def _invariants(self) -> dict[str, ptx.Instruction]:
         """Registers defined once, by cheap arithmetic on launch constants; in program order."""
