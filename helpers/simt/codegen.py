@@ -443,8 +443,9 @@ class _Kernel(Emitter):
         for target, mask in outside:
             self._leave(target, mask)
         if len(inside) == 2:
+            # A branch may go straight to its join, and that may be in the next component.
             component = next(
-                c for c in (scope.component_of(taken), scope.component_of(otherwise)) if c
+                c for c in scope.components if all(t in c.blocks or t == c.join for t, _ in inside)
             )
             for target, mask in inside:
                 self._await(target, mask)

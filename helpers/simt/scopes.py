@@ -52,7 +52,7 @@ class Component:
     scope: Scope  # the one it is part of
     blocks: set[int]
     join: int | None
-    parts: list[Scope] = field(default_factory=list)  # in the order of their entries
+    parts: list[Scope] = field(default_factory=list)  # in the order they are run in
     cyclic: bool = False
 
 
@@ -146,20 +146,32 @@ class Structure:
             if not more:
                 break
             entries |= more
+        members = {e: {b for b in blocks if part_of[b] == e} for e in entries}
+        # Lanes that are on their way elsewhere go first: those at a barrier wait for them.
+        order = sorted(entries, key=lambda e: (self._waits(members[e]), e))
+        place = {e: k for k, e in enumerate(order)}
         live = {b: self.graph.blocks[b].live_in for b in entries}
         for b in blocks:
             for s in successors(b):
-                if s in entries and s <= part_of[b]:
+                if s in entries and place[s] <= place[part_of[b]]:
                     component.cyclic = True
         at_join = 0 if component.join is None else self.graph.blocks[component.join].live_in
         outer = scope.preserve
-        for e in sorted(entries):
-            part = Scope(e, {b for b in blocks if part_of[b] == e}, component)
+        for e in order:
+            part = Scope(e, members[e], component)
             part.preserve = outer | at_join
             for other in entries:
-                if component.cyclic or other > e:
+                if component.cyclic or place[other] > place[e]:
                     part.preserve |= live[other]
             component.parts.append(part)
+
+    def _waits(self, blocks: set[int]) -> bool:
+        """Whether there is a barrier of the block in one of these."""
+        return any(
+            i.opcode in ("bar", "barrier") and "warp" not in i.modifiers
+            for b in blocks
+            for i in self.graph.blocks[b].instructions
+        )
 
 
 def _reach(starts, successors, stop: int | None) -> set[int]:

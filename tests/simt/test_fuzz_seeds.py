@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from engine import Device, ptx_of
 
+from tests.fuzz.campaign import try_programs
+
 SOURCE = r"""
 extern "C" {
 __global__ void left_neighbours(const int *a, int *out, int n) {
@@ -42,3 +44,11 @@ def test_a_recursive_function_takes_short_and_char_arguments():
 
     expected = [descend(short(2000 * t), 9 * t % 256, 3) for t in range(32)]
     np.testing.assert_array_equal(out, expected)
+
+
+def test_random_programs_that_once_failed():
+    """204: lanes that return while others wait. 211: a branch whose join has a region of its own.
+
+    4, 5: unsigned indices below zero.
+    """
+    assert try_programs([4, 5, 204, 211], 1) == []
