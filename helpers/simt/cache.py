@@ -43,7 +43,7 @@ def load(key: str) -> object | None:
         data = path.read_bytes()
         os.utime(path)
         return pickle.loads(data)
-    except (OSError, pickle.UnpicklingError, EOFError):
+    except Exception:  # unreadable or damaged: pickle then raises nearly anything
         return None
 
 

@@ -65,20 +65,24 @@ class Layout:
 
     def for_launches(self) -> Layout:
         """Without what only code generation needs."""
-        return replace(self, kernel=replace(self.kernel, body=[]))
+        layout = replace(self, kernel=replace(self.kernel, body=[]))
+        layout.origins = self.origins  # for messages
+        return layout
 
     def parameter_offset(self, name: str) -> int:
         if name not in self.parameters:
             raise InvalidPtx(f"kernel {self.kernel.name}: '{name}' is not a parameter")
         return self.parameters[name]
 
+    def origin(self, base) -> object | None:
+        """What an address was probably computed from: ("parameter", offset), ("symbol", name)."""
+        if isinstance(base, ptx.Register):
+            return self.origins.get(base.name)
+        return ("symbol", base.name) if isinstance(base, ptx.Symbol) else None
+
     def bounds_slot(self, base) -> int:
         """The slot of the allocation an address is expected in; 0 if nothing is known."""
-        key = (
-            self.origins.get(base.name)
-            if isinstance(base, ptx.Register)
-            else (("symbol", base.name) if isinstance(base, ptx.Symbol) else None)
-        )
+        key = self.origin(base)
         if key not in self.bounds:
             self.bounds.append(key)
         return self.bounds.index(key)
@@ -338,7 +342,9 @@ class _Kernel(Emitter):
                 access = parse_access(self, i)
                 base = access.address.base
                 if isinstance(base, ptx.Register) and access.space != "local":
-                    key = (base.name, access.space, access.size)
+                    # One comparison tests the alignment of offsets that differ by whole accesses.
+                    phase = access.address.offset % access.size
+                    key = (base.name, access.space, access.size, phase)
                     group = open_.setdefault(key, [])
                     group.append((self._ids[id(i)], i))
                     if len(group) == 2:

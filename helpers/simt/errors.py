@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePath
 
 
 class SimtError(Exception):
@@ -26,7 +27,7 @@ class Unsupported(SimtError):
 
     def __init__(self, instruction: str, kernel: str, file: str = "", line: int = 0):
         self.instruction, self.kernel, self.file, self.line = instruction, kernel, file, line
-        where = f" ({file}:{line})" if line else ""
+        where = f" ({PurePath(file).name}:{line})" if line else ""
         super().__init__(
             f"kernel {kernel}{where}: the CPU driver does not support the PTX instruction "
             f"'{instruction}'"
@@ -38,8 +39,9 @@ class Fault(SimtError):
     """A kernel (or a copy) did something a GPU would stop it for.
 
     kind is one of "out of bounds", "misaligned", "barrier", "trap", "index overflow"; block and
-    thread are (x, y, z); address is the byte address at fault (0 where there is none); detail is
-    the sentence that says what was wrong.
+    thread are (x, y, z); address is the byte address at fault (0 where there is none); allocation
+    is (start, bytes) of what the pointer was made to point into, if that is known; detail is the
+    sentence that says what was wrong.
     """
 
     kind: str
@@ -50,6 +52,7 @@ class Fault(SimtError):
     block: tuple[int, int, int] | None = None
     thread: tuple[int, int, int] | None = None
     address: int = 0
+    allocation: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         parts = []

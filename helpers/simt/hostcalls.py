@@ -15,6 +15,7 @@ import struct
 from .memory import Memory
 
 LIMIT = 1 << 20
+WIDEST = 4096  # field widths and precisions beyond are cut to this
 
 _CONVERSION = re.compile(
     r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|j|z|t|L)?([diouxXcsfFeEgGaAp%])"
@@ -52,8 +53,12 @@ def format_printf(memory: Memory, template: str, arguments: int, limit: int) -> 
         flags, width, precision, length, kind = match.groups()
         if kind == "%":
             return "%"
-        width = str(take(4, "i")) if width == "*" else width or ""
-        precision = str(take(4, "i")) if precision == "*" else precision
+        number = take(4, "i") if width == "*" else int(width or 0)
+        flags += "-" if number < 0 else ""  # as C has it
+        width = str(min(abs(number), WIDEST)) if number else ""
+        if precision is not None:
+            number = take(4, "i") if precision == "*" else int(precision)
+            precision = None if number < 0 else str(min(number, WIDEST))
         long = length in ("l", "ll", "j", "z", "t")
         if kind == "s":
             value = text_at(memory, take(8, "Q"))

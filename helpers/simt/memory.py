@@ -128,14 +128,20 @@ class Memory:
                 address=address,
             )
 
-    def describe(self, address: int, nbytes: int) -> str:
-        """Where an access of `nbytes` at `address` lies, in words: how far outside of what."""
+    def describe(self, address: int, nbytes: int, own: tuple[int, int] | None = None) -> str:
+        """Where an access of `nbytes` at `address` lies, in words: how far outside of what.
+
+        own: (start, bytes) of the allocation that the pointer was made to point into, if known;
+        otherwise the nearest one is named.
+        """
         found = self.find(address)
-        if found is not None:
+        if found is not None and own in (None, found):
             start, size = found
             past = address + nbytes - (start + size)
             where = f"byte {address - start:,} of the {size:,}-byte allocation at 0x{start:x}"
             return f"{where}, {past:,} bytes past its end" if past > 0 else where
+        if own is not None and abs(address - own[0]) < 1 << 40:
+            return f"0x{address:x}, " + _beside(address, *own)
         for start, size in self._freed.items():
             if start <= address < start + size:
                 return (
@@ -145,26 +151,21 @@ class Memory:
         if address < 4096:
             return f"0x{address:x}, a null pointer"
         i = bisect.bisect_right(self._starts, address) - 1
-        near = []
-        if i >= 0:
-            start = self._starts[i]
-            size = self._sizes[start]
-            past = address - (start + size)
-            how = f"{past:,} bytes" if past else "just"
-            near.append(
-                (past, f"{how} past the end of the {size:,}-byte allocation at 0x{start:x}")
-            )
-        if i + 1 < len(self._starts):
-            start = self._starts[i + 1]
-            near.append(
-                (
-                    start - address,
-                    f"{start - address:,} bytes before the start of the "
-                    f"{self._sizes[start]:,}-byte allocation at 0x{start:x}",
-                )
-            )
-        near = [n for n in near if n[0] < 1 << 40]
-        return f"0x{address:x}, " + (min(near)[1] if near else "in no allocation")
+        near = [(s, self._sizes[s]) for s in self._starts[max(i, 0) : i + 2]]
+        distance = {n: max(n[0] - address, address - sum(n)) for n in near}
+        nearest = min(near, key=distance.__getitem__, default=None)
+        if nearest is None or distance[nearest] >= 1 << 40:
+            return f"0x{address:x}, in no allocation"
+        return f"0x{address:x}, " + _beside(address, *nearest)
+
+
+def _beside(address: int, start: int, size: int) -> str:
+    """How far an address lies from an allocation it is not in."""
+    what = f"the {size:,}-byte allocation at 0x{start:x}"
+    if address < start:
+        return f"{start - address:,} bytes before the start of {what}"
+    past = address - (start + size)
+    return f"{past:,} bytes past the end of {what}" if past else f"just past the end of {what}"
 
 
 class Heap:

@@ -153,6 +153,7 @@ class _Run:
         self, code: _Compiled, owner: Module, grid: Dim, parameters: bytes, dynamic_shared: int
     ):
         self.code, self.memory, self.grid = code, owner.memory, grid
+        self._owner, self._parameters = owner, parameters
         layout = code.layout
         blocks = grid[0] * grid[1] * grid[2]
         static = -(-layout.static_shared // 16) * 16 if dynamic_shared else layout.static_shared
@@ -334,6 +335,7 @@ class _Run:
             (c.block_x, c.block_y, c.block_z),
             thread,
             c.fault_address,
+            self._own(i),
         )
 
     def _what(self, i: ptx.Instruction, c: Context) -> str:
@@ -353,7 +355,14 @@ class _Run:
             return "outside the thread's stack: it calls itself too deeply"
         if "local" in i.modifiers:
             return "outside the thread's local variables"
-        return "at " + self.memory.describe(c.fault_address, c.fault_size)
+        return "at " + self.memory.describe(c.fault_address, c.fault_size, self._own(i))
+
+    def _own(self, i: ptx.Instruction) -> tuple[int, int] | None:
+        """The live allocation that an access's pointer was computed from, if that is known."""
+        base = next((o.base for o in i.operands if isinstance(o, ptx.Address)), None)
+        origin = self.code.layout.origin(base)
+        own = self._bounds(origin, self._owner, self._parameters)
+        return own if own[1] else None
 
     def _out_of_bounds(self, i: ptx.Instruction, c: Context) -> str:
         return f"out-of-bounds {self._what(i, c)} {self._where(i, c)}"

@@ -144,6 +144,9 @@ SIZES = {
 # What names mean in a body: the innermost { } that declares one counts.
 Scopes = list[dict[str, Register | Symbol]]
 
+# No kernel a GPU could run has as many registers, or bytes of shared or local memory.
+LARGEST = 1 << 20
+
 _NAME = r"[A-Za-z_$%][\w$]*"
 _COMMENTS = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\])*")', re.S)
 _LINE_DIRECTIVE = re.compile(r"^[ \t]*(\.(?:version|target|address_size|file|loc)\b[^\n;]*)$", re.M)
@@ -321,6 +324,8 @@ class _Parser:
         for item in match.group(3).split(","):
             item = item.strip()
             many = re.match(rf"({_NAME})<(\d+)>$", item)
+            if many and int(many.group(2)) > LARGEST:
+                raise InvalidPtx(f"'{item}': more than {LARGEST:,} registers")
             names = [f"{many.group(1)}{i}" for i in range(int(many.group(2)))] if many else [item]
             for name in names:
                 unique = name if len(scopes) == 1 else f"{name}#{len(kernel.registers)}"
@@ -368,10 +373,13 @@ def _variables(head: str, initial: str | None) -> list[Variable]:
     for dimension in re.findall(r"\[([^\]]*)\]", typed.group("dims")):
         count *= int(dimension or 0)
     data, pointers = _initial_bytes(initial, typed.group("type"), element) if initial else (b"", ())
+    space = match.group("space")
+    if space in ("shared", "local", "param") and element * count > LARGEST:
+        raise InvalidPtx(f"'{typed.group('name')}': more than {LARGEST:,} bytes of {space} memory")
     return [
         Variable(
             typed.group("name"),
-            match.group("space"),
+            space,
             int(typed.group("align") or element),
             max(element * count, len(data)),
             data,

@@ -14,7 +14,7 @@ codegen): an address whose index wraps between two lanes would be gigabytes away
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -198,7 +198,7 @@ def bit_or(a: Shape, b: Shape, bits: int) -> Shape:
 
 
 def shift_right(a: Shape, b: Shape, bits: int) -> Shape:
-    if b.value is None or not b.uniform or b.value >= bits:
+    if b.value is None or not b.uniform or not 0 <= b.value < bits:
         return default(a, b)
     below = None if a.below is None else ((a.below - 1) >> b.value) + 1
     if below == 1:
@@ -212,7 +212,7 @@ def shift_right(a: Shape, b: Shape, bits: int) -> Shape:
 
 
 def shift_left(a: Shape, b: Shape, bits: int) -> Shape:
-    if b.value is None or not b.uniform or b.value >= bits:
+    if b.value is None or not b.uniform or not 0 <= b.value < bits:
         return default(a, b)
     return multiply(a, Shape(ZERO, b.value, 1 << b.value, (1 << b.value) + 1), bits)
 
@@ -483,9 +483,25 @@ class Shapes:
         )
 
 
+def _multiply(i, operands, bits):
+    a, b = operands[:2]
+    if "wide" not in i.modifiers:
+        return multiply(a, b, bits)
+    kind = i.modifiers[-1]
+    return multiply(_extended(a, kind, bits), _extended(b, kind, bits), 2 * bits)
+
+
+def _extended(a: Shape, kind: str, bits: int) -> Shape:
+    """A narrow operand as a wide one: a base that is known gets the sign its type gives it."""
+    if a.value is None:
+        return a
+    value = signed(a.value, bits) if kind[0] == "s" else a.value & (1 << bits) - 1
+    return replace(a, value=value)
+
+
 def _multiply_add(i, operands, bits):
     wide = 2 * bits if "wide" in i.modifiers else bits
-    return add(multiply(operands[0], operands[1], wide), operands[2], wide)
+    return add(_multiply(i, operands, bits), operands[2], wide)
 
 
 def _convert(i, operands, bits):
@@ -524,7 +540,7 @@ _RULES = {
     "add": lambda i, o, bits: add(o[0], o[1], bits),
     "sub": lambda i, o, bits: add(o[0], o[1], bits, -1),
     "neg": lambda i, o, bits: add(constant(0), o[0], bits, -1),
-    "mul": lambda i, o, bits: multiply(o[0], o[1], 2 * bits if "wide" in i.modifiers else bits),
+    "mul": _multiply,
     "mad": _multiply_add,
     "shl": lambda i, o, bits: shift_left(o[0], o[1], bits),
     "shr": lambda i, o, bits: shift_right(o[0], o[1], bits),

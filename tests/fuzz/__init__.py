@@ -1,5 +1,5 @@
-"""Fuzzing the engine: random programs against an oracle, hostile kernels, malformed PTX.
+"""Fuzzing the engine: random programs, compiled for the engine and for the host, must agree.
 
-`python -m tests.fuzz programs|hostile|mutants` runs a campaign from the repository's root; the
-modules say what each does. Inputs that once failed are kept as tests in tests/simt.
+`python -m tests.fuzz programs FIRST LAST [BATCH]` runs a campaign from the repository's root.
+Programs that once failed are kept as tests in tests/simt.
 """

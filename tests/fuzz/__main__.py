@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz programs FIRST LAST`, `hostile`, `mutants FIRST LAST`: a campaign."""
+"""`python -m tests.fuzz programs FIRST LAST [BATCH]`: a campaign; `seeds N ...`: these alone."""
 
 from __future__ import annotations
 

@@ -58,8 +58,14 @@ __global__ void last_column(const float *b, float *out, int rows, int n) {
     for (int k = 0; k < rows; ++k) s += b[k * n + j];   // line 43
     out[j] = s;
 }
+__global__ void far_past_a_small_array(float *small, const float *other) {
+    small[threadIdx.x + 1000] = other[threadIdx.x];
+}
+__global__ void odd_neighbours(const char *x, float *out) {
+    out[threadIdx.x] = *(const float *)(x + 8) + *(const float *)(x + 14);
+}
 __global__ void vector_outside(const float4 *x, float4 *out) {
-    out[threadIdx.x] = x[threadIdx.x];              // line 47
+    out[threadIdx.x] = x[threadIdx.x];              // line 53
 }
 }
 """
@@ -172,8 +178,22 @@ def test_a_vector_access_that_is_only_partly_inside(device):
     f = fault(
         device, "vector_outside", 1, 32, np.zeros(126, np.float32), np.zeros((32, 4), np.float32)
     )
-    assert (f.line, f.thread) == (47, (31, 0, 0))
+    assert (f.line, f.thread) == (53, (31, 0, 0))
     assert "8 bytes past its end" in str(f)
+
+
+def test_the_pointers_own_allocation_is_named_not_the_nearest_one(device):
+    neighbour = device.upload(np.zeros(100, np.float32))
+    small, other = np.zeros(5, np.float32), np.zeros(32, np.float32)
+    f = fault(device, "far_past_a_small_array", 1, 32, small, other)
+    device.memory.free(neighbour)
+    assert "3,980 bytes past the end of the 20-byte allocation" in str(f)
+    assert f.allocation[1] == 20 and f.address == f.allocation[0] + 4000
+
+
+def test_each_of_several_neighbouring_accesses_must_be_aligned(device):
+    f = fault(device, "odd_neighbours", 1, 32, np.zeros(64, np.uint8), np.zeros(32, np.float32))
+    assert f.kind == "misaligned"
 
 
 def test_the_next_launch_works_after_a_fault(device):
@@ -230,6 +250,8 @@ def test_an_instruction_without_a_row_is_named_with_its_line():
         ".version 9.0\n.entry f() { bra nowhere; }",
         ".version 9.0\n.entry f() { ld.global.u32 %r1, [ ; }",
         ".version 9.0\n.wrong thing;",
+        ".version 9.0\n.entry f() { .reg .b32 %r<999999999>; ret; }",
+        ".version 9.0\n.entry f() { .shared .b8 s[99999999999]; ret; }",
         "\0\1\2 .version",
     ],
 )

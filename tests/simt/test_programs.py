@@ -193,6 +193,14 @@ __global__ void after_return(const int *x, int *out, int n) {
     out[t] = s[n - 1 - t];
 }
 
+__global__ void known_and_negative(const int *x, int *out) {
+    out[threadIdx.x] = (x + 100)[1 - (int)blockDim.x];  // a constant here, negative, widened
+}
+
+__global__ void odd_formats(int width) {
+    printf("[%*d|%-*d|%.*f]\n", 5, 42, width, 7, -1, 1.5);
+}
+
 __global__ void taken_apart(unsigned *out) {
     unsigned long long t = threadIdx.x * 0x100000002ull;
     unsigned low, high;
@@ -436,3 +444,16 @@ def test_new_delete_and_malloc_in_a_kernel(device):
     assert out[:32].all()
     with pytest.raises(simt.Fault, match="has not returned"):
         device.launch("frees", 1, 1, out)
+
+
+def test_a_known_negative_index(device):
+    x, out = np.arange(200, dtype=np.int32), np.zeros(32, np.int32)
+    device.launch("known_and_negative", 1, 32, x, out)
+    assert set(out) == {100 + 1 - 32}
+
+
+def test_widths_given_as_arguments(device, capsys):
+    device.launch("odd_formats", 1, 1, np.int32(-4))
+    device.launch("odd_formats", 1, 1, np.int32(2_000_000_000))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "[   42|7   |1.500000]" and len(lines[1]) < 10_000
