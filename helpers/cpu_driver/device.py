@@ -8,6 +8,7 @@ They say nothing of this machine, and the clock rates nothing of its speed.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import threading
 
@@ -22,6 +23,8 @@ PCI_BUS_ID = "0000:00:00.0"
 
 GIB = 1 << 30
 MOST_MEMORY = 16 * GIB
+#: Environment variable: how many GiB of memory the device has, instead of what fits the machine.
+MEMORY_VARIABLE = "MATMUL_CPU_MEMORY"
 
 #: CUdevice_attribute: number -> value; the names are those of cuda.h.  Other numbers read 0.
 ATTRIBUTES = {
@@ -79,8 +82,22 @@ def memory() -> simt.Memory:
 
 def total_memory() -> int:
     """The device's bytes: half of this machine's memory, at most 16 GiB, or what could be had."""
-    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(installed // 2, MOST_MEMORY, memory().capacity // 2)
+    return min(_wanted_memory(), MOST_MEMORY, memory().capacity // 2)
+
+
+@functools.cache
+def _wanted_memory() -> int:
+    chosen = os.environ.get(MEMORY_VARIABLE)
+    if not chosen:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    try:
+        wanted = int(float(chosen) * GIB)
+    except (ValueError, OverflowError):
+        wanted = 0
+    if wanted < 1:
+        raise DriverError(Result.INVALID_VALUE,
+                          f"{MEMORY_VARIABLE} is {chosen!r}; it is a number of GiB, at most 16")
+    return wanted
 
 
 def init(flags: int) -> None:

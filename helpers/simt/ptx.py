@@ -421,7 +421,7 @@ def _instruction(text: str, scopes: Scopes, file: int, line: int) -> Instruction
         raise InvalidPtx(f"the predicate {guard} is not declared")
     return Instruction(
         opcode,
-        tuple(modifiers.split(".")[1:]),
+        _modifiers(modifiers),
         operands,
         _lookup(guard, scopes).name if guard else None,
         negated == "!",
@@ -429,6 +429,14 @@ def _instruction(text: str, scopes: Scopes, file: int, line: int) -> Instruction
         line,
         " ".join(text.split()),
     )
+
+
+def _modifiers(text: str) -> tuple[str, ...]:
+    """The modifiers, the type last: ptxas takes ".f32.ftz" for ".ftz.f32", and cuRAND writes it."""
+    words = text.split(".")[1:]
+    if len(words) > 1 and words[-1] == "ftz":
+        words[-2:] = "ftz", words[-2]
+    return tuple(words)
 
 
 def _with_carry(i: Instruction, kernel: Kernel) -> Instruction:
