@@ -117,6 +117,41 @@ def test_threads_with_contexts_of_their_own_work_at_once(passes):
     """)
 
 
+def test_waiting_for_the_context_a_stream_or_an_event_waits_for_other_threads_launches(passes):
+    passes("""
+        import threading, time
+        module = SourceModule("__global__ void busy(int *a, int n) {"
+                              "    for (int i = 0; i < n; i++) a[0] = a[0] * 3 + 1; }")
+        busy = module.get_function("busy")
+        a, stream = cuda.to_device(np.zeros(1, np.int32)), cuda.Stream()
+        busy(a, np.int32(1), block=(1, 1, 1))
+        rounds, took = 1000, 0.0
+        while took < 0.4:
+            rounds, start = 2 * rounds, time.perf_counter()
+            busy(a, np.int32(rounds), block=(1, 1, 1))
+            took = time.perf_counter() - start
+        ends = {}
+
+        def launch():
+            context.push()
+            busy(a, np.int32(rounds), block=(1, 1, 1), stream=stream)
+            ends["launch"] = time.perf_counter()
+            context.pop()
+
+        for wait in (context.synchronize, stream.synchronize,
+                     lambda: cuda.Event().record(stream).synchronize()):
+            thread = threading.Thread(target=launch)
+            thread.start()
+            while stream.is_done():
+                time.sleep(0.001)
+            wait()
+            ended = time.perf_counter()
+            thread.join()
+            assert ended > ends["launch"] - 0.1, (ended, ends)
+            assert stream.is_done()
+    """)
+
+
 def test_what_is_not_implemented_says_so_by_name(passes):
     lines = passes("""
         print(message(cuda.TextureReference))

@@ -137,6 +137,17 @@ def test_too_many_registers_for_the_block_is_out_of_resources(passes):
     assert "1,024 threads" in lines[0]
 
 
+def test_occupancy_follows_from_what_ptxas_says(passes):
+    passes(KERNELS + """
+from pycuda.tools import DeviceData, OccupancyRecord
+add = module.get_function("add")
+found = OccupancyRecord(DeviceData(), 256, add.shared_size_bytes, add.num_regs)
+assert (found.tb_per_mp, found.occupancy) == (8, 1), (found.tb_per_mp, found.occupancy)
+for threads, registers, blocks in ((1024, 64, 1), (64, 255, 4), (256, 48, 5)):
+    assert OccupancyRecord(DeviceData(), threads, 0, registers).tb_per_mp == blocks
+""")
+
+
 def test_a_block_gets_as_many_registers_as_a_multiprocessor_quarter_has():
     from helpers.cpu_driver.module import threads_for_registers
 

@@ -126,6 +126,22 @@ def test_memory_is_bounded_counted_and_given_back(passes):
     """)
 
 
+def test_the_devices_memory_can_be_chosen(python, tmp_path):
+    script = tmp_path / "small.py"
+    script.write_text("import pycuda.autoinit, pycuda.driver as cuda\n"
+                      "print(pycuda.autoinit.device.total_memory(), *cuda.mem_get_info())\n"
+                      "held = [cuda.mem_alloc(1 << 28) for _ in range(2)]\n")
+
+    def run(gib):
+        return python("-m", "helpers.cpu_driver", script, MATMUL_CPU_MEMORY=gib)
+
+    assert run("0.5").stdout.split() == 3 * [str(1 << 29)] and run("0.5").returncode == 0
+    small = run("0.375")
+    assert small.stdout.split() == 3 * [str(3 << 27)]
+    assert "MemoryError: cuMemAlloc failed: out of memory: 268,435,456 bytes" in small.stderr
+    assert "MATMUL_CPU_MEMORY is 'much'; it is a number of GiB" in run("much").stderr
+
+
 def test_a_wild_pointer_is_an_error_that_says_where_it_points(passes):
     lines = passes("""
         a = np.zeros(1000, np.float32)
