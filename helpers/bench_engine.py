@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,8 +18,8 @@ import numpy as np
 from helpers import opencl, simt
 from helpers.check import check_product
 from helpers.kernels import KERNELS
+from helpers.sandbox import ptx_of
 from helpers.simt import cache
-from helpers.toolkit import require_toolkit
 
 REGISTER_TILE = Path(__file__).parent / "data" / "register_tile.cu"
 
@@ -29,8 +28,8 @@ def compile_seconds() -> dict[str, float]:
     """Seconds from PTX to machine code, by kernel; and from PTX to code found in the cache."""
     figures = {}
     sources = {
-        "naive": ('extern "C" {\n' + KERNELS["naive"].source + "\n}", "matmul_naive", (32, 32, 1)),
-        "tiled": ('extern "C" {\n' + KERNELS["tiled"].source + "\n}", "matmul_tiled", (32, 32, 1)),
+        "naive": (KERNELS["naive"].source, "matmul_naive", (32, 32, 1)),
+        "tiled": (KERNELS["tiled"].source, "matmul_tiled", (32, 32, 1)),
         "register tile": (REGISTER_TILE.read_text(), "matmul_register_tile", (256, 1, 1)),
     }
     with _empty_cache():
@@ -76,18 +75,6 @@ def opencl_rate(n: int) -> float:
     if not verdict:
         raise RuntimeError(f"OpenCL: {verdict}")
     return n**3 / seconds
-
-
-def ptx_of(source: str) -> str:
-    """What nvcc makes of CUDA C for the CPU driver's device class."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "kernel.cu")
-        path.write_text(source)
-        out = Path(folder, "kernel.ptx")
-        nvcc = str(require_toolkit().nvcc)
-        command = [nvcc, "--ptx", "-lineinfo", "-arch=sm_80", str(path), "-o", str(out)]
-        subprocess.run(command, check=True, capture_output=True)
-        return out.read_text()
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def run_in_engine(
     """
     arrays = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
     memory = simt.Memory(2**28 + sum(array.nbytes for array in arrays.values()))
-    module = simt.Module(_ptx(source, tuple(options)), memory)
+    module = simt.Module(ptx_of(source, tuple(options)), memory)
     if entry not in module.functions:
         raise DoesNotFit(f"there is no kernel {entry}, only {', '.join(module.functions)}")
     function = module.functions[entry]
@@ -87,8 +87,11 @@ def run_in_engine(
 
 
 @functools.lru_cache(maxsize=32)
-def _ptx(source: str, options: tuple[str, ...]) -> str:
-    """nvcc's PTX, with line information, for the class of device that the engine models."""
+def ptx_of(source: str, options: tuple[str, ...] = ()) -> str:
+    """nvcc's PTX, with line information, for the class of device that the engine models.
+
+    Kernels keep their names, as under SourceModule. Raises CompileFailed.
+    """
     command = [str(require_toolkit().nvcc), "--ptx", "-lineinfo", "-arch=sm_80", *options]
     with tempfile.TemporaryDirectory() as folder:
         text = source if source.startswith("#line") else f'#line 1 "{FILE}"\n{source}'

@@ -45,7 +45,6 @@ class Memory:
         self._starts: list[int] = []  # sorted
         self._sizes: dict[int, int] = {}
         self._freed: dict[int, int] = {}  # start -> bytes, for the message of a late access
-        self.version = 0  # changes with every allocation and free
         self._heap: Heap | None = None
 
     def allocate(self, nbytes: int) -> int:
@@ -68,7 +67,6 @@ class Memory:
         ]:
             del self._freed[start]
         self.used += nbytes
-        self.version += 1
         return address
 
     def _first_fit(self, nbytes: int) -> int:
@@ -89,7 +87,6 @@ class Memory:
         self._starts.remove(address)
         self._freed[address] = nbytes
         self.used -= nbytes
-        self.version += 1
         self._give_pages_back(address, nbytes)
 
     def _give_pages_back(self, address: int, nbytes: int) -> None:

@@ -156,11 +156,11 @@ def scheduler(warps: int, frame_bytes: int, barrier_bytes: int) -> str:
     if barrier_bytes:
         clear = f"call void @llvm.memset.p0.i64(ptr %barriers, i8 0, i64 {barrier_bytes}, i1 false)"
         release = "%released = call i32 @release(ptr %cx, i32 %left)"
-        opened = "%opens = icmp ne i32 %released, 0"
+        opened, opens = "%opens = icmp ne i32 %released, 0", "%opens"
         let_go = "[ false, %progress ]"
     else:
         clear, release = "", ""
-        opened = "%opens = or i1 %none_ready, false"
+        opened, opens = "", "%none_ready"
         let_go = "[ %none_ready, %progress ]"
     return f"""{_SETTLED}
 define void @run(ptr %cx) {{
@@ -265,7 +265,7 @@ not_done:
   {release}
   {opened}
   %all_poll = icmp eq i32 %polls1, %ready1
-  %shut = xor i1 %opens, true
+  %shut = xor i1 {opens}, true
   %stuck = and i1 %all_poll, %shut
   br i1 %stuck, label %ask, label %progress
 progress:

@@ -244,21 +244,16 @@ class _Linker:
 
     def _jump_by_address(self, target: ptx.Register, site: int) -> None:
         for f in self.addressed:
-            test = f"%is{site}:{f}"
-            self.result.registers[test] = "pred"
             value = ptx.Immediate(function_address(self.module, f))
-            self._emit("setp.eq.u64", test, target, value)
-            self.lines.append(
-                replace(
-                    self.source,
-                    opcode="bra",
-                    modifiers=(),
-                    guard=test,
-                    guard_negated=False,
-                    operands=[ptx.Symbol(f"enter:{f}")],
-                )
-            )
+            self._branch_if_equal(f"%is{site}:{f}", "u64", target, value, f"enter:{f}")
         self._emit("trap")
+
+    def _branch_if_equal(self, test: str, kind: str, a, b, label: str) -> None:
+        """setp and bra, with a predicate register called `test`."""
+        self.result.registers[test] = "pred"
+        self._emit(f"setp.eq.{kind}", test, a, b)
+        self._emit("bra", ptx.Symbol(label))
+        self.lines[-1].guard = test
 
     def _keep(self, body: Body, register: str, offset: int) -> None:
         kind = body.kernel.registers[register]
@@ -302,19 +297,8 @@ class _Linker:
         self._emit("ld.local.u32", SITE, ptx.Address(ptx.Register(STACK)))
         for number, (target, back) in enumerate(self.sites, 1):
             if target == name or target is None and name in self.addressed:
-                test = f"%back{number}:{name}"
-                self.result.registers[test] = "pred"
-                self._emit("setp.eq.u32", test, SITE, ptx.Immediate(number))
-                self.lines.append(
-                    replace(
-                        self.source,
-                        opcode="bra",
-                        modifiers=(),
-                        guard=test,
-                        guard_negated=False,
-                        operands=[ptx.Symbol(back)],
-                    )
-                )
+                value = ptx.Immediate(number)
+                self._branch_if_equal(f"%back{number}:{name}", "u32", SITE, value, back)
         self._emit("trap")
         self._emit("exit")
 
@@ -336,6 +320,7 @@ class _Linker:
                 modifiers=tuple(modifiers),
                 operands=operands,
                 guard=None,
+                guard_negated=False,
                 text=name,
             )
         )
