@@ -6,10 +6,13 @@ They need no driver: PTX goes straight to `helpers.simt`.
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
+import os
 import struct
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -65,6 +68,23 @@ def register_tile_rate(n: int) -> float:
     if not verdict:
         raise RuntimeError(f"register tile: {verdict}")
     return n**3 / min(seconds)
+
+
+def rates_by_cores(n: int) -> dict[int, float]:
+    """`register_tile_rate` on 1, 2, 4 ... and all cores of this process, in processes of their own:
+    the engine has one thread for each core that it may use."""
+    cores = sorted(os.sched_getaffinity(0))
+    counts = [2**k for k in range(len(cores).bit_length()) if 2**k < len(cores)] + [len(cores)]
+    rates = {}
+    for count in counts:
+        with ProcessPoolExecutor(
+            1,
+            multiprocessing.get_context("spawn"),
+            initializer=os.sched_setaffinity,
+            initargs=(0, cores[:count]),
+        ) as process:
+            rates[count] = process.submit(register_tile_rate, n).result()
+    return rates
 
 
 def opencl_rate(n: int) -> float:

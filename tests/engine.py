@@ -1,8 +1,13 @@
-"""Compiling CUDA C and running it in the engine, for the engine's tests."""
+"""Compiling CUDA C and running it in the engine, for the engine's tests.
+
+With MATMUL_BACKEND=gpu the same tests run on a GPU, save those marked `engine`, which ask for what
+only the engine does (faults as exceptions, deadlocks found, the order of warps).
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import subprocess
 import tempfile
@@ -38,7 +43,7 @@ def ptx_of(source: str, *options: str) -> str:
         return out.read_text()
 
 
-class Device:
+class EngineDevice:
     """A device memory with a module in it; launches on NumPy arrays."""
 
     def __init__(self, ptx: str, capacity: int = 1 << 28):
@@ -66,6 +71,36 @@ class Device:
             for a, address in arrays:
                 ctypes.memmove(a.ctypes.data, address, a.nbytes)
                 self.memory.free(address)
+
+    def variable(self, name: str) -> bytes:
+        """The bytes of a variable of the module."""
+        return ctypes.string_at(*self.module.globals[name])
+
+
+class GpuDevice:
+    """The same on a GPU, through PyCUDA."""
+
+    def __init__(self, ptx: str, capacity: int = 0):
+        import pycuda.autoinit  # noqa: F401
+        from pycuda import driver
+
+        self.driver = driver
+        self.module = driver.module_from_buffer(ptx.encode() + b"\0")
+
+    def launch(self, name: str, grid, block, *arguments, shared_bytes: int = 0) -> None:
+        given = [self.driver.InOut(a) if isinstance(a, np.ndarray) else a for a in arguments]
+        function = self.module.get_function(name)
+        function.set_attribute(
+            self.driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes
+        )
+        function(*given, grid=_dim(grid), block=_dim(block), shared=shared_bytes)
+        self.driver.Context.synchronize()
+
+    def variable(self, name: str) -> bytes:
+        return bytes(self.driver.from_device(*self.module.get_global(name), np.uint8))
+
+
+Device = GpuDevice if os.environ.get("MATMUL_BACKEND") == "gpu" else EngineDevice
 
 
 def _dim(value) -> tuple[int, int, int]:

@@ -11,7 +11,6 @@ through the engine).
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ sys.path[:0] = [str(Path(__file__).parents[n]) for n in (0, 1, 2)]
 
 import ptx_cases  # noqa: E402
 import ptx_oracle  # noqa: E402
+from engine import Device  # noqa: E402
 
 LARGEST = 24  # rows in a kernel: the compiler takes more than twice the time for twice the code
 BLOCK = 64
@@ -170,32 +170,10 @@ def kernel(group: Group, one_case_a_warp: bool) -> str:
 HEADER = ".version 9.0\n.target sm_80\n.address_size 64\n"
 
 
-# -- backends ----------------------------------------
-
-Launcher = Callable[[str, str, int, int, list[np.ndarray], np.ndarray], None]
+# -- running ----------------------------------------
 
 
-def on_engine(text: str, name: str, grid: int, block: int, inputs, output) -> None:
-    """Runs a kernel of some PTX in the engine."""
-    from engine import Device
-
-    Device(text, 1 << 26).launch(name, grid, block, *inputs, output)
-
-
-def on_gpu(text: str, name: str, grid: int, block: int, inputs, output) -> None:
-    """Runs it with PyCUDA, on whatever device that finds."""
-    import pycuda.autoinit  # noqa: F401
-    from pycuda import driver
-
-    function = driver.module_from_buffer(text.encode() + b"\0").get_function(name)
-    arguments = [driver.In(a) for a in inputs] + [driver.InOut(output)]
-    function(*arguments, grid=(grid, 1, 1), block=(block, 1, 1))
-
-
-BACKENDS: dict[str, Launcher] = {"cpu": on_engine, "gpu": on_gpu}
-
-
-def results(group: Group, launch: Launcher, one_case_a_warp: bool) -> np.ndarray:
+def results(group: Group, one_case_a_warp: bool) -> np.ndarray:
     """What the rows give: uint64 [outputs, cases]."""
     n = len(group.cases)
     inputs = [np.array([c[k] for c in group.cases], np.uint64) for k in range(len(group.operands))]
@@ -203,7 +181,7 @@ def results(group: Group, launch: Launcher, one_case_a_warp: bool) -> np.ndarray
     text = HEADER + kernel(group, one_case_a_warp)
     name = f"{group.name}_{'warp' if one_case_a_warp else 'lane'}"
     grid, block = (n, 32) if one_case_a_warp else (n // BLOCK, BLOCK)
-    launch(text, name, grid, block, inputs, output)
+    Device(text, 1 << 26).launch(name, grid, block, *inputs, output)
     return output
 
 
@@ -239,7 +217,7 @@ def describe(row: Row, case: tuple, got: list, expected) -> str:
     return f"{row.name} ({listed}): {[show(g) for g in got]}, not {[show(x) for x in expected]}"
 
 
-def run_rows(backend: str, part: str = "") -> list[str]:
+def run_rows(part: str = "") -> list[str]:
     """Runs all rows whose names contain `part`; what differs from the oracle, a line for each row
     (with the first case)."""
     import ptx_rows
@@ -247,7 +225,7 @@ def run_rows(backend: str, part: str = "") -> list[str]:
     found = []
     for group in groups([r for r in ptx_rows.ROWS if part in r.name]):
         for one_case_a_warp in (False, True):
-            output = results(group, BACKENDS[backend], one_case_a_warp)
+            output = results(group, one_case_a_warp)
             first: dict[str, list[str]] = {}
             for wrong in mismatches(group, output):
                 first.setdefault(wrong[0].name, []).append(describe(*wrong))
@@ -256,8 +234,7 @@ def run_rows(backend: str, part: str = "") -> list[str]:
 
 
 def main() -> int:
-    backend = os.environ.get("MATMUL_BACKEND", "cpu")
-    lines = run_rows(backend, *sys.argv[1:])
+    lines = run_rows(*sys.argv[1:])
     print("\n".join(lines) or "no difference")
     return bool(lines)
 

@@ -384,6 +384,7 @@ def test_source_sizes_known_to_the_compiler(device):
         np.testing.assert_array_equal(out[k], np.where(np.arange(8) < n, x, 0))
 
 
+@pytest.mark.engine
 def test_only_bytes_that_are_read_must_exist(device):
     sizes = np.full(32, 16, np.int32)
     sizes[-1] = 8
@@ -427,6 +428,7 @@ def test_each_thread_counts_its_own_groups(device):
     np.testing.assert_array_equal(out[1, 1], np.where(third & odd, x[1], 0))
 
 
+@pytest.mark.engine
 def test_without_a_wait_old_data_is_read(device):
     out = np.zeros(32, np.uint32)
     device.launch("no_wait", 1, 32, words(32), out)
@@ -448,6 +450,7 @@ def test_copies_nobody_waited_for_end_with_their_block(device):
     np.testing.assert_array_equal(out, expected)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(
     ("kernel", "arguments", "kind", "said"),
     [
@@ -456,6 +459,7 @@ def test_copies_nobody_waited_for_end_with_their_block(device):
         ("misaligned", (words(256), np.int32(2)), "misaligned", "read of 16 bytes of global"),
     ],
 )
+@pytest.mark.engine
 def test_addresses_are_checked_where_the_copy_starts(device, kernel, arguments, kind, said):
     with pytest.raises(simt.Fault) as caught:
         device.launch(kernel, 1, 32, *arguments)

@@ -106,6 +106,7 @@ def test_a_producer_warp_and_a_consumer_warp(device):
     np.testing.assert_array_equal(out, total.astype(np.int32))
 
 
+@pytest.mark.engine
 def test_a_barrier_that_never_gets_its_threads_is_a_deadlock(device):
     with pytest.raises(simt.Fault) as caught:
         device.launch("one_warp_too_few", 1, 96, np.zeros(96, np.int32))

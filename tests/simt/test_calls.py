@@ -142,6 +142,7 @@ def test_a_jump_table(device):
     assert list(x) == [[t + 100, t * 3, -t, 7][t & 3] for t in range(32)]
 
 
+@pytest.mark.engine
 def test_a_stack_that_overflows_is_a_fault_and_the_next_launch_works(device):
     with pytest.raises(simt.Fault, match="calls itself too deeply"):
         device.launch("deep", 1, 1, np.zeros(1, np.int32))

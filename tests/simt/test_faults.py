@@ -13,6 +13,8 @@ from engine import Device, ptx_of
 
 from helpers import simt
 
+pytestmark = pytest.mark.engine
+
 SOURCE = r"""
 extern "C" {
 __global__ void past_the_end(float *x, int n) {

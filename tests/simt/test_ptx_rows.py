@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from ptx_rows import ROWS
-from ptx_run import HEADER, describe, groups, kernel, mismatches, on_engine, results
+from ptx_run import HEADER, describe, groups, kernel, mismatches, results
 
 from helpers.toolkit import require_toolkit
 
@@ -17,7 +17,7 @@ GROUPS = groups(ROWS)
 def test_instructions_give_what_exact_arithmetic_gives(group):
     wrong: dict[str, str] = {}
     for one_case_a_warp in (False, True):
-        output = results(group, on_engine, one_case_a_warp)
+        output = results(group, one_case_a_warp)
         for found in mismatches(group, output):
             wrong.setdefault(found[0].name, describe(*found))
     assert not wrong, "\n".join(wrong.values())

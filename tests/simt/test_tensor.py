@@ -337,6 +337,7 @@ def test_four_products_of_m8n8k4(layouts, kinds):
         assert_close(out[q], a[q], b[q], sums[q], 4, d)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(
     "name",
     [
@@ -412,6 +413,7 @@ def test_ldmatrix_and_movmatrix(ldmatrix):
     np.testing.assert_array_equal(halves[11], tiles[0].T)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(("at", "kind"), [(400, "out of bounds"), (8, "misaligned")])
 def test_ldmatrix_checks_the_rows_it_reads(ldmatrix, at, kind):
     ldmatrix.launch("outside", 1, 32, np.int32(384), np.zeros(32, np.uint32))
@@ -569,6 +571,7 @@ def test_a_tiled_product_through_shared_memory(wmma):
     assert np.all(np.abs(out - a @ b) <= bound(a, b, np.zeros((n, n)), n))
 
 
+@pytest.mark.engine
 def test_wmma_checks_the_last_row(wmma):
     a, b = np.zeros((16, 16), np.float16), np.zeros((16, 16), np.float16)
     short = np.zeros(15 * 16 + 15, np.float32)

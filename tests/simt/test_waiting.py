@@ -98,6 +98,7 @@ def test_a_lock_between_lanes(device):
     assert total[0] == 3 * 63 * 64 // 2
 
 
+@pytest.mark.engine
 def test_a_deadlock_is_reported_with_the_line_that_waits(device):
     line = SOURCE.split("threadIdx.x == 33")[0].count("\n") + 1
     start = time.monotonic()

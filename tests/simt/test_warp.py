@@ -349,6 +349,7 @@ def test_a_tile_of_two_warps(device):
 # -- what is not PTX ----------------------------------------
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(
     "text",
     [
