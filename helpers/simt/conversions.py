@@ -121,6 +121,8 @@ def _from_integer(e: Emitter, i: ptx.Instruction, a: str, source: str, to: str) 
 
 
 def _float_to_float(e: Emitter, i: ptx.Instruction, a: str, source: str, to: str) -> str:
+    if source == "f32" and to in _HALVES:
+        return _to_half(e, i, to, a)
     a, ty = _as_float(e, i, a, source)
     rounding = next((_TO_INTEGER[m] for m in i.modifiers if m in _TO_INTEGER), None)
     if rounding:
@@ -131,19 +133,25 @@ def _float_to_float(e: Emitter, i: ptx.Instruction, a: str, source: str, to: str
     if out == "double" and ty == "float":
         a = e.cast("fpext", ty, out, a)
     elif out != ty:
-        a = (
-            e.cast("fptrunc", ty, out, a)
-            if mode == "rn"
-            else floats.rounded(e, mode, "fptrunc", out, a, source=ty)
-        )
-    if to == "f32":
+
+        def narrower(value: str) -> str:
+            if mode == "rn":
+                return e.cast("fptrunc", ty, out, value)
+            return floats.rounded(e, mode, "fptrunc", out, value, source=ty)
+
+        larger = lambda: narrower(e.calc("fmul", ty, a, floats.LARGER))  # noqa: E731
+        a = floats.flush_result(e, i, narrower(a), larger)
+    elif to == "f32":
         a = floats.flush(e, i, a)
     return floats.saturate(e, i, out, a)
 
 
 def _to_half(e: Emitter, i: ptx.Instruction, half: str, value: str) -> str:
-    """An f32 (or an f64 rounded to odd) as f16 or bf16, with .ftz, .sat, .relu, .satfinite."""
-    value = floats.saturate(e, i, "float", floats.flush(e, i, value))
+    """An f32 (or an f64 rounded to odd) as f16 or bf16, with .sat, .relu, .satfinite.
+
+    .ftz changes nothing: a subnormal f32 still rounds up to the smallest f16 (an H200).
+    """
+    value = floats.saturate(e, i, "float", value)
     bits = halves.narrow(e, half, value, floats.direction(i))
     if "satfinite" in i.modifiers:
         infinite = 0x7F80 if half == "bf16" else 0x7C00

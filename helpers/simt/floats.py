@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from . import halves, integers, ptx
 from .emitter import Emitter, llvm_type
 from .table import Value, only, operation
@@ -9,6 +11,7 @@ from .table import halves as is_half
 
 FLOATS = ("f32", "f64")
 _SMALLEST = 2.0**-126  # of the normal f32 numbers
+LARGER = 2.0**24  # see flush_result
 _NAN = {"float": "bitcast (i32 2147483647 to float)", "double": "0x7FFFFFFFFFFFFFFF"}
 _MODES = {"rz": 0, "rp": 2, "rm": 3}  # as llvm.set.rounding numbers them; rn is 1
 
@@ -18,6 +21,18 @@ def flush(e: Emitter, i: ptx.Instruction, value: str) -> str:
     if "ftz" not in i.modifiers:
         return value
     tiny = e.calc("fcmp olt", "float", magnitude(e, "float", value), _SMALLEST)
+    return e.pick(tiny, "float", with_sign(e, "float", 0.0, value), value)
+
+
+def flush_result(e: Emitter, i: ptx.Instruction, value: str, larger: Callable[[], str]) -> str:
+    """.ftz of an f32 result rounded once. What is subnormal with all 24 digits becomes zero, though
+    the fewer digits of a subnormal might round up to the smallest normal number (an H200).
+
+    larger: emits the same computation at LARGER times the size, where all digits are there.
+    """
+    if "ftz" not in i.modifiers:
+        return value
+    tiny = e.calc("fcmp olt", "float", magnitude(e, "float", larger()), _SMALLEST * LARGER)
     return e.pick(tiny, "float", with_sign(e, "float", 0.0, value), value)
 
 
@@ -105,7 +120,7 @@ def arithmetic(e: Emitter, mode: str, verb: str, ty: str, *values: str) -> str:
 
 # -- arithmetic ----------------------------------------
 
-_BINARY = {"add": "fadd", "sub": "fsub", "mul": "fmul"}
+_BINARY = {"add": "fadd", "sub": "fsub"}
 
 
 def _kind(i: ptx.Instruction) -> str:
@@ -121,8 +136,23 @@ def _add(e, i):
         return integers.mul(e, i) if i.opcode == "mul" else integers.add(e, i)
     _only_float(e, i, "sat")
     values = operands(e, i, kind, 2)
+    if i.opcode == "mul":
+        return _rounded_once(e, i, kind, "fmul", values)
     value = arithmetic(e, direction(i), _BINARY[i.opcode], llvm_type(kind), *values)
     return result(e, i, kind, value)
+
+
+def _rounded_once(e: Emitter, i: ptx.Instruction, kind: str, verb: str, values: list[str]) -> Value:
+    """fmul, fma or fdiv of operands without subnormals."""
+    mode, ty = direction(i), llvm_type(kind)
+
+    def larger() -> str:
+        a, b, *c = values
+        a, *c = (e.calc("fmul", ty, v, LARGER) for v in (a, *c))
+        return arithmetic(e, mode, verb, ty, a, b, *c)
+
+    value = flush_result(e, i, arithmetic(e, mode, verb, ty, *values), larger)
+    return kind, saturate(e, i, ty, value)
 
 
 def _only_float(e: Emitter, i: ptx.Instruction, *allowed: str) -> None:
@@ -139,8 +169,7 @@ def _fma(e, i):
     if kind not in FLOATS:
         return integers.mad(e, i)
     _only_float(e, i, "sat")
-    value = arithmetic(e, direction(i), "fma", llvm_type(kind), *operands(e, i, kind, 3))
-    return result(e, i, kind, value)
+    return _rounded_once(e, i, kind, "fma", operands(e, i, kind, 3))
 
 
 @operation("div", "rem")
@@ -153,7 +182,9 @@ def _div(e, i):
     _only_float(e, i, "approx", "full")
     ty = llvm_type(kind)
     a, b = operands(e, i, kind, 2)
-    value = arithmetic(e, direction(i), "fdiv", ty, a, b)
+    if not {"approx", "full"} & set(i.modifiers):
+        return _rounded_once(e, i, kind, "fdiv", [a, b])
+    value = e.calc("fdiv", ty, a, b)
     if "approx" in i.modifiers:
         large = e.calc("fcmp ogt", ty, magnitude(e, ty, b), 2.0**126)
         value = e.pick(large, ty, e.calc("fmul", ty, a, with_sign(e, ty, 0.0, b)), value)
@@ -171,8 +202,8 @@ def _root(e, i):
     ty = llvm_type(kind)
     (a,) = operands(e, i, kind, 1)
     if i.opcode == "rcp":
-        value = arithmetic(e, direction(i), "fdiv", ty, e.value(ty, 1.0), a)
-    elif i.opcode == "sqrt":
+        return _rounded_once(e, i, kind, "fdiv", [e.value(ty, 1.0), a])
+    if i.opcode == "sqrt":
         value = arithmetic(e, direction(i), "sqrt", ty, a)
     elif kind == "f32":
         value = e.cast("fptrunc", "double", ty, _inverse_root(e, e.cast("fpext", ty, "double", a)))

@@ -176,8 +176,12 @@ def arithmetic(e: Emitter, i: ptx.Instruction) -> Value:
             value = e.calc(
                 {"add": "fadd", "sub": "fsub", "mul": "fmul"}[i.opcode], "float", *values
             )
+        if "ftz" in i.modifiers:  # decided on 11 digits, not on the fewer of a subnormal (an H200)
+            size = floats.magnitude(e, "float", value)
+            tiny = e.calc("fcmp olt", "float", size, 2.0**-14 * (1 - 2.0**-12))
+            value = e.pick(tiny, "float", floats.with_sign(e, "float", 0.0, value), value)
         value = floats.saturate(e, i, "float", value)
-        return relu(e, i, flush(e, i, narrow(e, half, value)))
+        return relu(e, i, narrow(e, half, value))
 
     values = [e.get(o, kind) for o in i.operands[1 : 1 + count]]
     return kind, each(e, kind, values, row)

@@ -102,8 +102,10 @@ def _mul24(e, i):
 
 
 def divide(e: Emitter, i: ptx.Instruction) -> Value:
-    """div and rem. PTX leaves division by zero open: hardware gives all ones, and as the rest the
-    dividend. The smallest number by -1 wraps."""
+    """div and rem. PTX leaves division by zero open: all ones from both, as on an H200.
+
+    The smallest number by -1 wraps.
+    """
     kind = only(e, i, types=_WORDS)
     ty = llvm_type(kind)
     a, b = _values(e, i, kind, 2)
@@ -115,10 +117,10 @@ def divide(e: Emitter, i: ptx.Instruction) -> Value:
         quotient = e.pick(minus, ty, e.calc("sub", ty, 0, a), quotient)
     else:
         quotient = e.calc("udiv", ty, a, safe)
-    quotient = e.pick(zero, ty, -1, quotient)
-    if i.opcode == "div":
-        return kind, quotient
-    return kind, e.calc("sub", ty, a, e.calc("mul", ty, quotient, b))
+    value = quotient
+    if i.opcode == "rem":
+        value = e.calc("sub", ty, a, e.calc("mul", ty, quotient, b))
+    return kind, e.pick(zero, ty, -1, value)
 
 
 def minimum(e: Emitter, i: ptx.Instruction) -> Value:
@@ -208,7 +210,8 @@ def _bfind(e, i):
 @operation("fns")
 def _fns(e, i):
     """fns.b32 d, mask, base, n: the place of the n-th set bit from `base` on, upwards for n > 0,
-    downwards for n < 0; for n = 0 base itself if it is set. -1 if there is none."""
+    downwards for n < 0; for n = 0 base itself if it is set. -1 if there is none; but for the
+    smallest n, from a base below 32, an H200 gives 0."""
     only(e, i, types=("b32",))
     mask, base, n = (e.get(o, "b32") for o in i.operands[1:4])
     down = e.calc("icmp slt", "i32", n, 0)  # mirrored, it is upwards
@@ -233,13 +236,21 @@ def _fns(e, i):
         bits = e.pick(skip, "i32", e.calc("lshr", "i32", bits, step), low)
         place = e.calc("add", "i32", place, e.pick(skip, "i32", step, 0))
     place = e.pick(down, "i32", e.calc("sub", "i32", 31, place), place)
-    return "u32", e.pick(found, "i32", place, -1)
+    smallest = e.calc("icmp eq", "i32", n, -(1 << 31))
+    none = e.pick(e.calc("and", "i1", inside, smallest), "i32", 0, -1)
+    return "u32", e.pick(found, "i32", place, none)
 
 
 def _field(e: Emitter, operands, ty: str) -> list[str]:
-    """Positions and lengths of bit fields: the lowest 8 bits, as type `ty`."""
-    low = [e.calc("and", "i32", e.get(o, "u32"), 255) for o in operands]
-    return low if ty == "i32" else [e.cast("zext", "i32", ty, v) for v in low]
+    """Positions and lengths of bit fields, as type `ty`.
+
+    PTX allows 0 to 255. Of others, hardware takes the lowest 8 bits in fields of 32-bit words, and
+    all bits in fields of 64-bit words (an H200).
+    """
+    values = [e.get(o, "u32") for o in operands]
+    if ty == "i32":
+        return [e.calc("and", "i32", v, 255) for v in values]
+    return [e.cast("zext", "i32", ty, v) for v in values]
 
 
 def _least(e: Emitter, ty: str, a: str, b: int) -> str:

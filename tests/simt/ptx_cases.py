@@ -14,7 +14,10 @@ _NUMBERS = [0.0, 1.0, 1.5, 0.5, 2.5, 3.0, 0.49999997, 1e-3, 127.5, 128.0, 255.5,
 _NUMBERS += [65520.0, 2.0**-14, 2.0**-24, 2.0**-25, 1.25 * 2.0**-25, 2.0**31, 2.0**32, 2.0**63]
 _NUMBERS += [2.0**64, 2.0**-126, 2.0**126, 1.9 * 2.0**126, 2.0**-133, 2.0**-149, 2.0**24, 3.14159]
 _NUMBERS += [2.0**31 - 128, 2.0**31 - 0.5, 2.0**32 - 256, 2.0**63 - 2.0**39, 127.49, 32767.5, 0.999]
+_NUMBERS += [2.0**-126 * (1 - 2.0**-24), 2.0**-126 * (1 - 2.0**-25), 2.0**-126 * (1 - 2.0**-26)]
+_NUMBERS += [2.0**-14 * (1 - 2.0**-11), 2.0**-14 * (1 - 2.0**-12), 2.0**-14 * (1 - 2.0**-13)]
 _NUMBERS += [2.0**-1022, 2.0**-1074, 2.0**1023, 2.0**-150, 1 + 2.0**-24, 1 + 2.0**-11, 2.0**127]
+_NUMBERS += [2.0**126 * (1 + 2.0**-23)]
 
 
 def float_specials(kind: str) -> list[int]:
@@ -111,6 +114,28 @@ def cases(kinds: tuple[str, ...], special: str = "") -> list[tuple[int, ...]]:
     return filled
 
 
+def _around_the_smallest(kinds: tuple[str, ...]) -> list[tuple[int, ...]]:
+    """Results next to the smallest normal number, where .ftz decides before or after rounding."""
+    half = kinds[0].removesuffix("x2")
+    f = FORMATS[half]
+    smallest, below_one = 1 << f.digits - 1, encode(half, 1.0) - 1
+    little, half_a_step = encode(half, 2.0**-f.digits), encode(half, 2.0 ** -(f.digits + 1))
+    third = [(c,) for c in (0, f.sign, 1, f.sign | 1)] if len(kinds) == 3 else [()]
+    pairs = [(smallest, below_one), (below_one - 1, smallest), (smallest + 1, below_one - 1)]
+    root = 2.0 ** (f.lowest // 2)  # and their quotients
+    pairs += [(encode(half, root) - 1, encode(half, 1 / root)), (smallest, encode(half, 1.0) + 1)]
+    found = [(a, b | s, *c) for a, b in pairs for s in (0, f.sign) for c in third]
+    if len(kinds) == 3:
+        for b, s in itertools.product((little, half_a_step), (0, f.sign)):
+            found.append((smallest, b | s, smallest | f.sign & ~s))
+    if half != kinds[0]:
+        found = [
+            tuple(x | y << 16 for x, y in zip(case, other, strict=True))
+            for case, other in zip(found, found[1:] + found[:1], strict=True)
+        ]
+    return found
+
+
 def _general(kinds: tuple[str, ...], r: random.Random) -> list[tuple[int, ...]]:
     count = COUNTS[len(kinds)]
     lists = [specials(k) for k in kinds]
@@ -121,6 +146,8 @@ def _general(kinds: tuple[str, ...], r: random.Random) -> list[tuple[int, ...]]:
         chosen = r.sample(product, min(len(product), count * 2 // 3))
     chosen = chosen[: count * 4 // 5]
     alike = len(kinds) in (2, 3) and len(set(kinds)) == 1 and kinds[0] in FORMATS
+    if len(kinds) in (2, 3) and len(set(kinds)) == 1 and "f" in kinds[0]:
+        chosen = _around_the_smallest(kinds) + chosen[: count // 2]
     while len(chosen) < count:
         case = [random_value(k, r) for k in kinds]
         if r.random() < 0.3:

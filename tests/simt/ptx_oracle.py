@@ -37,6 +37,22 @@ FORMATS = {
 NAN = -1  # stands for every NaN
 
 
+@dataclass(frozen=True)
+class Near:
+    """An approximate result: its true value and how far off it may be."""
+
+    value: float
+    relative: float = 0.0
+    absolute: float = 0.0
+
+    def allows(self, x: float) -> bool:
+        if self.value != self.value or x != x:
+            return self.value != self.value and x != x
+        if self.value == x:
+            return True
+        return abs(x - self.value) <= self.absolute + self.relative * abs(self.value)
+
+
 def bits_of(kind: str) -> int:
     """Bits of a PTX type; 32 for a predicate, which travels as 0 or 1 in a register."""
     if kind == "pred":
@@ -70,10 +86,13 @@ def negative(x: float) -> bool:
     return math.copysign(1, x) < 0
 
 
-def round_to(kind: str, x: Fraction, mode: str = "rn", zero: bool = False) -> int:
+def round_to(
+    kind: str, x: Fraction, mode: str = "rn", zero: bool = False, ftz: bool = False
+) -> int:
     """The bits of x rounded to a format; `zero`: the sign of an exact 0.
 
-    mode: rn (ties to even), rna (ties away from zero), rz, rm (down), rp (up).
+    mode: rn (ties to even), rna (ties away from zero), rz, rm (down), rp (up). ftz: zero instead of
+    what would be subnormal with all digits of a normal number, and exponents without end.
     """
     f = FORMATS[kind]
     if x == 0:
@@ -82,6 +101,12 @@ def round_to(kind: str, x: Fraction, mode: str = "rn", zero: bool = False) -> in
     e = n.bit_length() - d.bit_length()
     if (n < d << e) if e >= 0 else (n << -e < d):
         e -= 1
+    if ftz and e < f.lowest:
+        larger = round_to(kind, x * Fraction(2) ** (f.lowest - e), mode) & ~f.sign
+        carried = larger == 2 << f.digits - 1  # up to the next power of two
+        return (f.sign if minus else 0) | (
+            1 << f.digits - 1 if carried and e == f.lowest - 1 else 0
+        )
     e = max(e, f.lowest)
     q = e - (f.digits - 1)  # the result is a multiple of 2^q
     if q >= 0:
@@ -106,7 +131,7 @@ def round_to(kind: str, x: Fraction, mode: str = "rn", zero: bool = False) -> in
     return bits | (f.sign if minus else 0)
 
 
-def encode(kind: str, x: float | Fraction, mode: str = "rn") -> int:
+def encode(kind: str, x: float | Fraction, mode: str = "rn", ftz: bool = False) -> int:
     """round_to for any float, NaN, infinities and signed zeros too."""
     if isinstance(x, float):
         f = FORMATS[kind]
@@ -114,8 +139,8 @@ def encode(kind: str, x: float | Fraction, mode: str = "rn") -> int:
             return NAN
         if math.isinf(x):
             return f.infinity | (f.sign if x < 0 else 0)
-        return round_to(kind, Fraction(x), mode, negative(x))
-    return round_to(kind, x, mode)
+        return round_to(kind, Fraction(x), mode, negative(x), ftz)
+    return round_to(kind, x, mode, ftz=ftz)
 
 
 def flush(kind: str, bits: int) -> int:
@@ -133,11 +158,11 @@ def saturate(kind: str, bits: int) -> int:
     return min(bits, one)
 
 
-def compute(op: str, kind: str, mode: str, *values: float) -> int:
+def compute(op: str, kind: str, mode: str, *values: float, ftz: bool = False) -> int:
     """add, sub, mul, fma, div, sqrt of numbers of one format, rounded once."""
     a, *more = values
     if op == "sub":
-        return compute("add", kind, mode, a, -more[0])
+        return compute("add", kind, mode, a, -more[0], ftz=ftz)
     if op == "sqrt":
         return square_root(kind, mode, a)
     b = more[0]
@@ -146,16 +171,16 @@ def compute(op: str, kind: str, mode: str, *values: float) -> int:
     if op == "div":
         if b == 0:
             return encode(kind, math.nan if a == 0 else math.copysign(math.inf, _sign(a, b)))
-        return round_to(kind, Fraction(a) / Fraction(b), mode, _sign(a, b) < 0)
+        return round_to(kind, Fraction(a) / Fraction(b), mode, _sign(a, b) < 0, ftz)
     if op == "mul":
-        return round_to(kind, Fraction(a) * Fraction(b), mode, _sign(a, b) < 0)
+        return round_to(kind, Fraction(a) * Fraction(b), mode, _sign(a, b) < 0, ftz)
     first = Fraction(a) if op == "add" else Fraction(a) * Fraction(b)
     c = b if op == "add" else more[1]
     minus = negative(a) if op == "add" else _sign(a, b) < 0
     total = first + Fraction(c)
     both = minus and negative(c)
     zero = both if minus == negative(c) else mode == "rm"  # of an exact 0
-    return round_to(kind, total, mode, zero)
+    return round_to(kind, total, mode, zero, ftz)
 
 
 def _sign(a: float, b: float) -> float:

@@ -14,6 +14,7 @@ import mpmath
 from ptx_oracle import (
     FORMATS,
     NAN,
+    Near,
     bits_of,
     compute,
     decode,
@@ -27,7 +28,7 @@ from ptx_oracle import (
     signed,
     to_integer,
 )
-from ptx_run import Near, Row
+from ptx_run import Row
 
 ROWS: list[Row] = []
 WORDS = ("u16", "s16", "u32", "s32", "u64", "s64")
@@ -79,7 +80,8 @@ def quotient(kind: str):
 
 
 def remainder(kind: str):
-    return lambda a, b: a - b * quotient(kind)(a, b)
+    """All ones by zero, as the quotient."""
+    return lambda a, b: -1 if b == 0 else a - b * quotient(kind)(a, b)
 
 
 for T in WORDS:
@@ -189,9 +191,15 @@ for T, shift in options(LONG, ("", "shiftamt")):
     row(dotted("bfind", shift, T), (T,), ("u32",), lambda a, T=T, s=shift: highest(T, a, bool(s)))
 
 
+def field(n: int, pos: int, length: int) -> tuple[int, int]:
+    """PTX allows 0 to 255; of others an H200 takes 8 bits where words have 32, else all."""
+    return (pos & 255, length & 255) if n == 32 else (pos, min(length, n))
+
+
 def extract(kind: str):
     def oracle(a, pos, length):
-        top, pos, length = bits_of(kind) - 1, pos & 255, length & 255
+        top = bits_of(kind) - 1
+        pos, length = field(top + 1, pos, length)
         fill = 0 if kind[0] == "u" or length == 0 else a >> min(pos + length - 1, top) & 1
         bit = lambda k: a >> pos + k & 1 if k < length and pos + k <= top else fill  # noqa: E731
         return sum(bit(k) << k for k in range(top + 1))
@@ -201,7 +209,7 @@ def extract(kind: str):
 
 def insert(n: int):
     def oracle(a, b, pos, length):
-        pos, length = pos & 255, length & 255
+        pos, length = field(n, pos, length)
         for k in range(length):
             if pos + k < n:
                 b = b & ~(1 << pos + k) | (a >> k & 1) << pos + k
@@ -220,6 +228,8 @@ def nth_set_bit(mask, base, n):
     n = signed(n, 32)
     if n == 0:
         return base if base < 32 and mask >> base & 1 else 0xFFFFFFFF
+    if n == -(1 << 31) and base < 32:
+        return 0  # an H200
     left, place = abs(n), signed(base, 32)
     while 0 <= place < 32:
         left -= mask >> place & 1
@@ -439,7 +449,7 @@ for kind, ftz, sat in [*options(("f32",), ("", "ftz"), ("", "sat")), ("f64", "",
             (kind,),
             in_format(
                 kind,
-                lambda *v, o=how, k=kind, m=mode: compute(o, k, m or "rn", *v),
+                lambda *v, o=how, k=kind, m=mode, z=bool(ftz): compute(o, k, m or "rn", *v, ftz=z),
                 (ftz, sat),
             ),
         )
@@ -447,9 +457,9 @@ for kind, ftz, sat in [*options(("f32",), ("", "ftz"), ("", "sat")), ("f64", "",
         continue
     for op, mode in options(("div", "rcp", "sqrt"), ROUNDINGS):
         if op == "rcp":
-            f = lambda a, k=kind, m=mode: compute("div", k, m, 1.0, a)  # noqa: E731
+            f = lambda a, k=kind, m=mode, z=bool(ftz): compute("div", k, m, 1.0, a, ftz=z)  # noqa: E731
         else:
-            f = lambda *v, o=op, k=kind, m=mode: compute(o, k, m, *v)  # noqa: E731
+            f = lambda *v, o=op, k=kind, m=mode, z=bool(ftz): compute(o, k, m, *v, ftz=z)  # noqa: E731
         operands = (kind,) * (2 if op == "div" else 1)
         row(dotted(op, mode, ftz, kind), operands, (kind,), in_format(kind, f, (ftz,)))
     row(
@@ -535,8 +545,11 @@ for kind in ("f32", "f64"):
 mpmath.mp.prec = 100
 
 
-def approximately(kind: str, function, ftz: str, relative=0.0, absolute=0.0):
-    """An oracle within bounds; one ulp of the result's format is always allowed."""
+def approximately(kind: str, function, ftz: str, relative=0.0, absolute=0.0, turns=False):
+    """An oracle within bounds; one ulp of the result's format is always allowed.
+
+    turns: the bound is for operands in [-pi, pi]; from larger ones turns are taken off in f32.
+    """
     f = FORMATS[kind]
 
     def oracle(*values):
@@ -556,7 +569,10 @@ def approximately(kind: str, function, ftz: str, relative=0.0, absolute=0.0):
         if ftz and size < mpmath.mpf(2) ** f.lowest * (1 - 2.0**-12):
             return f.sign if exact < 0 else 0
         spacing = 2.0 ** (max(f.lowest, int(mpmath.floor(mpmath.log(size, 2)))) - f.digits + 1)
-        return Near(float(exact), relative, absolute + spacing)
+        if ftz and size < mpmath.mpf(2) ** f.lowest * (1 + 2.0**-12):
+            spacing = 2.0**f.lowest  # zero or the smallest normal number
+        extra = abs(numbers[0]) * 2.0**-22 if turns and abs(numbers[0]) > math.pi else 0.0
+        return Near(float(exact), relative, min(2.0, absolute + spacing + extra))
 
     return oracle
 
@@ -600,7 +616,7 @@ for op, ftz in options(("rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tan
     if op == "tanh" and ftz:
         continue
     bounds = BOUNDS.get(op, (0.0, 2.0**-20.5))
-    oracle = approximately("f32", mp(op), ftz, *bounds)
+    oracle = approximately("f32", mp(op), ftz, *bounds, turns=op in ("sin", "cos"))
     row(dotted(op, "approx", ftz, "f32"), "f32", "f32", oracle, cases="angles")
 row("rsqrt.approx.f64", "f64", "f64", approximately("f64", mp("rsqrt"), "", 2.0**-51))
 
@@ -672,7 +688,9 @@ for kind, op, mode, ftz, sat in options(
 ):
     if sat == "relu" and op != "fma" or op == "fma" and not mode:
         continue
-    oracle = in_format("f16", lambda *v, o=op: compute(o, "f16", "rn", *v), (ftz, sat))
+    oracle = in_format(
+        "f16", lambda *v, o=op, z=bool(ftz): compute(o, "f16", "rn", *v, ftz=z), (ftz, sat)
+    )
     oracle = relu("f16", oracle) if sat == "relu" else oracle
     operands = (kind,) * (3 if op == "fma" else 2)
     row(dotted(op, mode, ftz, sat, kind), operands, (kind,), half_pairs(kind, oracle))
@@ -887,16 +905,14 @@ def to_float_oracle(to: str, source: str, mode: str, ftz: str, sat: str):
     """float -> float, with a rounding to an integer (rni, ...) or to the format (rn, ...)."""
 
     def oracle(a):
-        if ftz and source == "f32":
+        if ftz and source == "f32" and to != "f16":  # an H200 ignores it there
             a = flush(source, a)
         x = decode(source, a)
         if mode.endswith("i") and math.isfinite(x):
             value = integral(Fraction(x), mode)
             bits = round_to(to, Fraction(value), "rn", negative(x))
         else:
-            bits = encode(to, x, mode if mode in ROUNDINGS else "rn")
-        if ftz and to == "f32":
-            bits = flush(to, bits)
+            bits = encode(to, x, mode if mode in ROUNDINGS else "rn", bool(ftz) and to == "f32")
         return saturate(to, bits) if sat else bits
 
     return oracle

@@ -31,22 +31,6 @@ BLOCK = 64
 
 
 @dataclass(frozen=True)
-class Near:
-    """An approximate result: its true value and how far off it may be."""
-
-    value: float
-    relative: float = 0.0
-    absolute: float = 0.0
-
-    def allows(self, x: float) -> bool:
-        if self.value != self.value or x != x:
-            return self.value != self.value and x != x
-        if self.value == x:
-            return True
-        return abs(x - self.value) <= self.absolute + self.relative * abs(self.value)
-
-
-@dataclass(frozen=True)
 class Row:
     """One form of one instruction.
 
@@ -189,7 +173,7 @@ def results(group: Group, one_case_a_warp: bool) -> np.ndarray:
 
 
 def _is(kind: str, got: int, expected) -> bool:
-    if isinstance(expected, Near):
+    if isinstance(expected, ptx_oracle.Near):
         return expected.allows(ptx_oracle.decode(kind, got))
     if kind in ("f16x2", "bf16x2") and isinstance(expected, tuple):
         half = kind[:-2]
