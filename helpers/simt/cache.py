@@ -30,10 +30,15 @@ def _engine() -> bytes:
     return digest.digest()
 
 
-def key(text: str, kernel: str, block: tuple[int, int, int]) -> str:
-    """The key of a kernel's code for a block shape. Folders in .file directives do not count."""
+def key(text: str, kernel: str, block: tuple[int, int, int], instruments: object) -> str:
+    """The key of a kernel's code for a block shape, and what the code does beside its work.
+
+    Folders in .file directives do not count.
+    """
     text = re.sub(r'(\.file\s+\d+\s+")[^"]*/', r"\1", text)
-    return hashlib.sha256(_engine() + f"{kernel} {block}\n{text}".encode()).hexdigest()
+    return hashlib.sha256(
+        _engine() + f"{kernel} {block} {instruments}\n{text}".encode()
+    ).hexdigest()
 
 
 def load(key: str) -> object | None:

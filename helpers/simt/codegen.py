@@ -18,6 +18,7 @@ from . import async_copy, barriers, forms, instructions, ptx, runtime, tensor, w
 from .access import Memory, parameter_offsets, provenance
 from .access import parse as parse_access
 from .calls import external_call
+from .counting import Counters, Counting
 from .emitter import Emitter, Lanes, bits, llvm_type, vector
 from .errors import InvalidPtx
 from .flow import Branch, Graph, destinations, targets
@@ -62,6 +63,7 @@ class Layout:
     frame_bytes: int = 0
     sources: list[ptx.Instruction] = field(default_factory=list)  # by instruction id
     resumes: list[ptx.Instruction | None] = field(default_factory=list)  # by resume point - 1
+    counters: Counters | None = None  # of code that counts
 
     def for_launches(self) -> Layout:
         """Without what only code generation needs."""
@@ -145,8 +147,23 @@ def _symbols(i: ptx.Instruction):
             stack += o
 
 
-def generate(layout: Layout, graph: Graph, geometry: Geometry) -> str:
-    """The IR of a kernel for one block shape. Fills in layout.bounds, frame_bytes, sources.
+@dataclass(frozen=True)
+class Instruments:
+    """What a kernel's code does beside its work: count (see counting); and for accesses that ptxas
+    has fused with their neighbours, by instruction id, the bytes of the fused access."""
+
+    count: bool = False
+    wider: tuple[tuple[int, int], ...] = ()
+
+
+NO_INSTRUMENTS = Instruments()
+
+
+def generate(
+    layout: Layout, graph: Graph, geometry: Geometry, instruments: Instruments = NO_INSTRUMENTS
+) -> str:
+    """The IR of a kernel for one block shape. Fills in layout.bounds, frame_bytes, sources, and
+    with instruments counters.
 
     Raises Unsupported for an instruction that has no row.
     """
@@ -154,15 +171,16 @@ def generate(layout: Layout, graph: Graph, geometry: Geometry) -> str:
         for i in block.instructions:
             forms.check(layout.kernel.name, i)
     local = {name: (offset, layout.local_stride) for name, offset in layout.local_offsets.items()}
-    return _Kernel(layout, graph, Shapes(graph, geometry, local)).module()
+    return _Kernel(layout, graph, Shapes(graph, geometry, local), instruments).module()
 
 
 class _Kernel(Emitter):
-    def __init__(self, layout: Layout, graph: Graph, shapes: Shapes):
+    def __init__(self, layout: Layout, graph: Graph, shapes: Shapes, instruments: Instruments):
         super().__init__(layout.kernel, shapes)
         self.layout, self.graph, self.geometry = layout, graph, shapes.geometry
         self.structure = shapes.structure
-        self.memory = Memory(self, layout)
+        self.counting = Counting(self, dict(instruments.wider)) if instruments.count else None
+        self.memory = Memory(self, layout, [self.counting] if self.counting else [])
         self.resumes: list[str] = []
         self._last: ptx.Instruction | None = None  # of the block before, for loops without any
         self.frame_bytes = 64
@@ -221,6 +239,7 @@ class _Kernel(Emitter):
         for component in self.structure.components:
             self._component(component)
         self.layout.frame_bytes = -(-self.frame_bytes // 64) * 64
+        self.layout.counters = self.counting.counters if self.counting else None
         body, self.lines = self.lines, []
         text = [self._entry(at_top), *body, *self._ends()]
         self.declarations |= {
@@ -268,6 +287,7 @@ class _Kernel(Emitter):
             "frames": "ptr",
             "local": "i64",
             "barriers": "ptr",
+            "counts": "ptr",
         }
         fields |= {f"block_{axis}": "i32" for axis in "xyz"}
         lines.append(runtime.load_fields("%cx", Context, fields).rstrip())
@@ -314,6 +334,8 @@ class _Kernel(Emitter):
         block, scope = self.graph.blocks[index], self.structure.owner[index]
         self.label(f"b{index}")
         self.mask = self._current_mask(scope)
+        if self.counting:
+            self.counting.block(index, block)
         live_after = self.graph.live_after(block)
         groups = self._groups(block.instructions)
         for i, live in zip(block.instructions, live_after, strict=True):
@@ -444,6 +466,8 @@ class _Kernel(Emitter):
         chosen = self.op(f"bitcast {vector('i1')} {guard.ssa} to i32")
         there = self.op(f"and i32 {self.mask}, {chosen}")
         here = self.op(f"and i32 {self.mask}, {self.op(f'xor i32 {chosen}, -1')}")
+        if self.counting:
+            self.counting.branch(there, here)
         inside = [(t, m) for t, m in ((taken, there), (otherwise, here)) if scope.holds(t)]
         outside = [(t, m) for t, m in ((taken, there), (otherwise, here)) if not scope.holds(t)]
         for target, mask in outside:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import ptx
 from .errors import InvalidPtx
@@ -50,6 +50,7 @@ class Branch:
     guard: str | None = None
     negated: bool = False
     otherwise: int | None = None
+    instruction: ptx.Instruction | None = None  # what is written for it, if anything
 
     @property
     def successors(self) -> list[int]:
@@ -187,7 +188,7 @@ def _split(kernel: ptx.Kernel) -> list[Block]:
         block = blocks[-1]
         open_block = item.guard is not None
         block.end = Branch(
-            None, item.guard, item.guard_negated, len(blocks) if open_block else None
+            None, item.guard, item.guard_negated, len(blocks) if open_block else None, item
         )
         if item.opcode == "bra":
             pending.append((block, item.operands[0].name))
@@ -198,7 +199,7 @@ def _split(kernel: ptx.Kernel) -> list[Block]:
             raise InvalidPtx(f"kernel {kernel.name}: the label {name} is not defined")
         block.end.target = labels[name]
         if block.end.guard and block.end.target == block.end.otherwise:
-            block.end = Branch(block.end.target)
+            block.end = Branch(block.end.target, instruction=block.end.instruction)
     return blocks
 
 
@@ -223,7 +224,7 @@ def _reorder(blocks: list[Block]) -> list[Block]:
         if block.end.guard:
             block.end.otherwise = final(block.end.otherwise)
             if block.end.otherwise == block.end.target:
-                block.end = Branch(block.end.target)
+                block.end = Branch(block.end.target, instruction=block.end.instruction)
     order, seen = [], set()
     stack = [(0, iter(blocks[0].end.successors))]
     seen.add(0)
@@ -248,7 +249,7 @@ def _reorder(blocks: list[Block]) -> list[Block]:
             Block(
                 i,
                 block.instructions,
-                Branch(renumber(end.target), end.guard, end.negated, renumber(end.otherwise)),
+                replace(end, target=renumber(end.target), otherwise=renumber(end.otherwise)),
             )
         )
     return result

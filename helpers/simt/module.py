@@ -12,10 +12,13 @@ from collections.abc import Callable
 from ctypes import byref, c_int32, c_int64, c_void_p
 from pathlib import PurePath
 
+import numpy as np
+
 from . import cache, jit, ptx
 from .barriers import RECORD_BYTES
 from .calls import external_call
-from .codegen import Layout, generate, layout_of
+from .codegen import NO_INSTRUMENTS, Instruments, Layout, generate, layout_of
+from .counts import Counts, interpret
 from .errors import Fault, Interrupted, InvalidPtx, Unsupported
 from .flow import Graph
 from .hostcalls import System
@@ -87,7 +90,7 @@ class Function:
         except Unsupported as problem:  # other kernels of the module may be fine
             self._problem = problem
         self._kernel = kernel
-        self._compiled: dict[Dim, _Compiled] = {}
+        self._compiled: dict[tuple[Dim, Instruments], _Compiled] = {}
         self._lock = threading.Lock()
         layout = layout_of(module, kernel)
         self.parameters = tuple(
@@ -98,14 +101,15 @@ class Function:
         self.local_bytes = layout.local_stride
         self.max_threads = kernel.max_threads
 
-    def compiled(self, block: Dim) -> _Compiled:
+    def compiled(self, block: Dim, instruments: Instruments = NO_INSTRUMENTS) -> _Compiled:
+        key = block, instruments
         with self._lock:
             if self._problem:
                 raise self._problem
-            if block not in self._compiled:
+            if key not in self._compiled:
                 text = self._owner.text
-                self._compiled[block] = _Compiled(self._module, self._kernel, text, block)
-            return self._compiled[block]
+                self._compiled[key] = _Compiled(self._module, self._kernel, text, *key)
+            return self._compiled[key]
 
     def launch(self, grid: Dim, block: Dim, parameters: bytes, shared_bytes: int = 0) -> None:
         """Runs the kernel to its end.
@@ -114,31 +118,61 @@ class Function:
         shared_bytes the dynamic shared memory. Raises ValueError for a buffer that is too short,
         Unsupported, Fault, Interrupted, or KeyboardInterrupt (the kernel has been stopped then).
         """
+        self._perform(grid, block, parameters, shared_bytes, NO_INSTRUMENTS)
+
+    def count(
+        self,
+        grid: Dim,
+        block: Dim,
+        parameters: bytes,
+        shared_bytes: int = 0,
+        wider: dict[int, int] | None = None,
+    ) -> Counts:
+        """Runs the kernel as `launch` does and counts what it does.
+
+        wider: for accesses to shared memory, by their place among the kernel's instructions, the
+        bytes of an access that ptxas fuses them and their neighbours into; those are counted too.
+        """
+        wider = wider or {}
+        instruments = Instruments(count=True, wider=tuple(sorted(wider.items())))
+        run = self._perform(grid, block, parameters, shared_bytes, instruments)
+        return interpret(run.code.layout.counters, run.counted(), wider)
+
+    def _perform(
+        self, grid: Dim, block: Dim, parameters: bytes, shared_bytes: int, instruments: Instruments
+    ) -> _Run:
         if len(parameters) < self.parameter_bytes:
             raise ValueError(
                 f"kernel {self.name} takes {self.parameter_bytes} bytes of parameters, "
                 f"got {len(parameters)}"
             )
-        task = _Task(lambda: self._run(grid, block, parameters, shared_bytes))
-        task.perform_interruptibly()
 
-    def _run(self, grid: Dim, block: Dim, parameters: bytes, shared_bytes: int) -> _Run:
-        """Compiles, if need be, and makes the launch ready to run."""
-        code = self.compiled(tuple(block))
-        return _Run(code, self._owner, grid, parameters, shared_bytes)
+        def prepare() -> _Run:  # compiles, if need be
+            code = self.compiled(tuple(block), instruments)
+            return _Run(code, self._owner, grid, parameters, shared_bytes)
+
+        task = _Task(prepare)
+        return task.perform_interruptibly()
 
 
 class _Compiled:
     """A kernel's code for one block shape."""
 
-    def __init__(self, module: ptx.Module, kernel: ptx.Kernel, text: str, block: Dim):
+    def __init__(
+        self,
+        module: ptx.Module,
+        kernel: ptx.Kernel,
+        text: str,
+        block: Dim,
+        instruments: Instruments,
+    ):
         self.name = kernel.name
         self.geometry = Geometry(block)
-        key = cache.key(text, kernel.name, block)
+        key = cache.key(text, kernel.name, block, instruments)
         stored = cache.load(key)
         if stored is None:
             layout = layout_of(module, kernel)
-            data = jit.object_code(generate(layout, Graph(kernel), self.geometry))
+            data = jit.object_code(generate(layout, Graph(kernel), self.geometry, instruments))
             stored = layout.for_launches(), data
             cache.keep(key, stored)
         self.layout: Layout = stored[0]
@@ -212,6 +246,7 @@ class _Run:
             local=self._buffer(layout.local_stride * LANES * warps),
             states=self._buffer(4 * warps),
             barriers=self._buffer(RECORD_BYTES),
+            counts=self._buffer(8 * layout.counters.size) if layout.counters else None,
             places=self._buffer(4 * warps),
         )
 
@@ -233,6 +268,14 @@ class _Run:
             raise self._fault(min(faults, key=lambda c: c.block))
         if self.launch.stop:
             raise Interrupted(f"kernel {self.code.name} was stopped")
+
+    def counted(self) -> list[int]:
+        """The counters' values, added up over the workers."""
+        size = self.code.layout.counters.size
+        values = np.zeros(size, np.int64)
+        for c in self.contexts:
+            values += np.ctypeslib.as_array((c_int64 * size).from_address(c.counts))
+        return values.tolist()
 
     def stop(self) -> None:
         """Lets the workers end soon; from any thread, any number of times."""
@@ -437,7 +480,7 @@ class _Task:
         self._stopped = False
         self._error: BaseException | None = None
 
-    def perform_interruptibly(self) -> None:
+    def perform_interruptibly(self) -> _Run:
         if threading.current_thread() is threading.main_thread():
             try:
                 _launcher.put(self)
@@ -451,6 +494,7 @@ class _Task:
         self._print()
         if self._error is not None:
             raise self._error
+        return self._run
 
     def _print(self) -> None:
         """What the kernel printed: written by the caller's thread, to whose cell it belongs."""

@@ -66,6 +66,7 @@ class Context(ctypes.Structure):
         ("states", c_void_p),  # one int32 a warp: 0 to start, or what its function returned
         ("barriers", c_void_p),  # the block's barriers and
         ("places", c_void_p),  # which of them each warp is at (see barriers)
+        ("counts", c_void_p),  # what the worker counts (see counting)
         ("recent_start", c_int64),  # the allocation an access was last found in
         ("recent_bytes", c_int64),
         ("rounds", c_int64),  # rounds of the scheduler in which a warp has got on
