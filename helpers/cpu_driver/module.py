@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import re
+import threading
 from pathlib import Path
+from typing import Any
 
 from helpers import simt
 
@@ -80,6 +82,11 @@ class Function:
     def name(self) -> str:
         """The entry's name in the PTX."""
         return self.kernel.name
+
+    @property
+    def ptx(self) -> str:
+        """The PTX of the image it is in."""
+        return self.module.engine.text
 
     @property
     def max_threads(self) -> int:
@@ -284,12 +291,28 @@ ATTRIBUTES = {
 def get_attribute(out: ctypes._Pointer, attribute: int, handle: int) -> None:
     """cuFuncGetAttribute."""
     function = handles.get(handle, Function)
+    _asked.function = function
     if attribute not in ATTRIBUTES:
         raise DriverError(Result.INVALID_VALUE, f"there is no function attribute {attribute} here")
     if attribute == 4 and not function.needs:
         raise DriverError(Result.NOT_SUPPORTED, "the number of registers is not known: there is no "
                           "ptxas to tell it")
     out[0] = ATTRIBUTES[attribute](function)
+
+
+_asked = threading.local()
+
+
+def behind(function: Any) -> Function:
+    """What a `pycuda.driver.Function` stands for here.
+
+    PyCUDA keeps the handle to itself. So the function is made to ask the driver for an attribute,
+    and the driver looks who asks.
+    """
+    import pycuda.driver  # not before the driver is loaded
+
+    function.get_attribute(pycuda.driver.function_attribute.BINARY_VERSION)
+    return _asked.function
 
 
 def set_attribute(handle: int, attribute: int, value: int) -> None:
