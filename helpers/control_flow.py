@@ -39,6 +39,26 @@ class ControlFlow:
         """
         return self._controls.get(block)
 
+    def steers_a_loop(self, block: int) -> bool:
+        """Whether the branch of `block` is one that repeats or leaves a loop around it."""
+        return any(
+            block in body and any(s == header or s not in body for s in self.successors[block])
+            for header, body in self.loops.items()
+        )
+
+    def reaches(self, start: int, goals: set[int], without: int) -> bool:
+        """Whether a way leads from `start` to one of `goals` that does not pass `without`."""
+        seen, pending = {without, _EXIT}, [start]
+        while pending:
+            at = pending.pop()
+            if at in seen:
+                continue
+            if at in goals:
+                return True
+            seen.add(at)
+            pending += self.successors[at]
+        return False
+
     def _natural_loops(self) -> dict[int, frozenset[int]]:
         """Header -> body (Aho, Sethi and Ullman, section 10.4); loops of one header are one."""
         idom = dominators(0, set(self.blocks), lambda n: self.successors[n])
@@ -70,7 +90,7 @@ class ControlFlow:
         after = dominators(_EXIT, set(before), lambda n: before[n])
         direct: dict[int, set[int]] = {n: set() for n in self.blocks if n in after}
         for n in direct:
-            if len(self.successors[n]) < 2 or self._steers_a_loop(n):
+            if len(self.successors[n]) < 2 or self.steers_a_loop(n):
                 continue
             for s in self.successors[n]:
                 while s != after[n] and s in direct:
@@ -87,13 +107,6 @@ class ControlFlow:
                     pending += direct[at]
             closed[n] = frozenset(found)
         return closed
-
-    def _steers_a_loop(self, block: int) -> bool:
-        """Whether the branch of `block` is one that repeats or leaves a loop around it."""
-        return any(
-            block in body and any(s == header or s not in body for s in self.successors[block])
-            for header, body in self.loops.items()
-        )
 
 
 def _dominates(idom: dict[int, int | None], a: int, b: int) -> bool:

@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from helpers.control_flow import ControlFlow
 from helpers.sass import SassFunction, SassInstruction
@@ -93,21 +93,49 @@ class Unresolved:
 
 @dataclass(frozen=True)
 class Fusion:
-    """What `fuse` found.  Each id is in exactly one group or unresolved entry."""
+    """What `fuse` found.  Each id is in one group, or one unresolved entry, or removed."""
 
     accesses: dict[int, Access]
     groups: tuple[Group, ...]
     unresolved: tuple[Unresolved, ...]
+    removed: tuple[int, ...]  # the machine code has no access at all of their kind
     spills: int  # machine instructions that save registers in local memory or fetch them
 
 
-@dataclass
 class _Machine:
-    """The machine's memory instructions, by what they were made from."""
+    """The machine's instructions, by what they were made from."""
 
-    function: SassFunction
-    by_line: dict[int, list[SassInstruction]] = field(default_factory=lambda: defaultdict(list))
-    arithmetic: Counter = field(default_factory=Counter)  # PTX line -> instructions
+    def __init__(self, function: SassFunction, accesses: list[Access]):
+        self.flow = function.flow
+        self.by_line: dict[int, list[SassInstruction]] = defaultdict(list)
+        self.strays: dict[tuple[str, str], SassInstruction] = {}  # made of no access; one of a kind
+        self.kinds: set[tuple[str, str]] = set()  # all (operation, space) that there are
+        self.spills = 0
+        self.arithmetic: Counter = Counter()  # PTX line -> floating-point instructions
+        #: Block -> PTX line of its last instruction, the branch.
+        self.branch_lines = {i.block: i.ptx_line for i in function.instructions}
+        lines: dict[int, list[Access]] = defaultdict(list)
+        for access in accesses:
+            lines[access.ptx_line].append(access)
+        for i in function.instructions:
+            opcode = i.opcode.partition(".")[0]
+            if opcode in _MEMORY:
+                self.kinds.add(_MEMORY[opcode])
+                if any(_fits(access, i) for access in lines[i.ptx_line]):
+                    self.by_line[i.ptx_line].append(i)
+                else:
+                    self.strays.setdefault(_MEMORY[opcode], i)
+                    self.spills += opcode in ("LDL", "STL")
+            elif opcode in _MACHINE_ARITHMETIC:
+                self.arithmetic[i.ptx_line] += 1
+
+    def may_make(self, access: Access) -> bool:
+        """Whether there is any instruction at all that could make `access`."""
+        return any(
+            operation == access.operation and "generic" in (space, access.space)
+            or (operation, space) == (access.operation, access.space)
+            for operation, space in self.kinds
+        )
 
 
 class _Doubt(Exception):
@@ -121,42 +149,28 @@ def fuse(kernel: ptx.Kernel, function: SassFunction) -> Fusion:
     cp.async, no matrix loads, and nothing in .param or .const.
     """
     reader = _Reader(kernel)
-    machine = _Machine(function)
-    lines: dict[int, list[Access]] = defaultdict(list)
-    for access in reader.accesses:
-        lines[access.ptx_line].append(access)
-    strays: dict[tuple[str, str], SassInstruction] = {}
-    spills = 0
-    for i in function.instructions:
-        opcode = i.opcode.partition(".")[0]
-        if opcode in _MEMORY:
-            if any(_fits(a, i) for a in lines[i.ptx_line]):
-                machine.by_line[i.ptx_line].append(i)
-            else:
-                strays.setdefault(_MEMORY[opcode], i)
-                spills += opcode in ("LDL", "STL")
-        elif opcode in _MACHINE_ARITHMETIC:
-            machine.arithmetic[i.ptx_line] += 1
+    machine = _Machine(function, reader.accesses)
     runs: dict[tuple, list[Access]] = defaultdict(list)
     for access in reader.accesses:
         runs[access.run].append(access)
     groups: list[Group] = []
     unresolved: list[Unresolved] = []
+    removed: list[int] = []
     for run in runs.values():
-        try:
-            _check_lines(run, lines)
-            _check_strays(run, strays)
-            found = _resolve(run, machine, reader)
-        except _Doubt as doubt:
-            unresolved.append(Unresolved(tuple(a.id for a in run), f"{_where(run)}: {doubt}"))
+        ids = tuple(access.id for access in run)
+        if not machine.may_make(run[0]):
+            removed += ids
             continue
-        groups += found
-    order = lambda entry: min(entry.members)  # noqa: E731
+        try:
+            groups += _resolve(run, machine, reader)
+        except _Doubt as doubt:
+            unresolved.append(Unresolved(ids, f"{_where(run)}: {doubt}"))
     return Fusion(
-        {a.id: a for a in reader.accesses},
-        tuple(sorted(groups, key=order)),
-        tuple(sorted(unresolved, key=order)),
-        spills,
+        {access.id: access for access in reader.accesses},
+        tuple(sorted(groups, key=lambda group: min(group.members))),
+        tuple(sorted(unresolved, key=lambda entry: min(entry.members))),
+        tuple(sorted(removed)),
+        machine.spills,
     )
 
 
@@ -179,9 +193,11 @@ class _Reader:
         )
         self._known: dict[str, tuple[tuple, int]] = {}  # register -> base and offset
         self.flow = ControlFlow(self._split())
+        #: The PTX lines of the branches that decide whether a block runs.
         self.condition_lines = {
-            line for block, line in self.branch_lines.items() if len(self._after[block]) > 1
+            line for b, line in self.branch_lines.items() if not self.flow.steers_a_loop(b)
         }
+        self.lines = Counter((a.ptx_line, a.operation) for a in self.accesses)
 
     def conditions(self, block: int) -> set[int] | None:
         """The PTX lines of the branches that decide whether `block` runs."""
@@ -230,17 +246,15 @@ class _Reader:
             if item.opcode in ("bra", "brx", "ret", "exit"):
                 fresh = True
                 ends[-1] = (self._targets(item), item.guard is not None)
-                if item.guard:
+                if item.guard or item.opcode == "brx":
                     self.branch_lines[block] = item.ptx_line
-                elif item.opcode == "brx":
-                    self.branch_lines[block] = item.ptx_line
-        self._after = []
+        successors = []
         for block, (names, goes_on) in enumerate(ends):
             after = [labels.get(name, -1) for name in names]
             if goes_on:
                 after.append(block + 1 if block + 1 < len(ends) else -1)
-            self._after.append(tuple(dict.fromkeys(after)))
-        return self._after
+            successors.append(tuple(after))
+        return successors
 
     def _targets(self, item: ptx.Instruction) -> list[str]:
         if item.opcode == "bra":
@@ -352,57 +366,58 @@ def _where(run: list[Access]) -> str:
     return f"line {lines[0]}" if len(lines) == 1 else f"lines {', '.join(map(str, lines))}"
 
 
-def _check_lines(run: list[Access], lines: dict[int, list[Access]]) -> None:
+def _resolve(run: list[Access], machine: _Machine, reader: _Reader) -> list[Group]:
+    """The groups of `run`; raises _Doubt."""
     for access in run:
-        others = [a for a in lines[access.ptx_line] if a.operation == access.operation]
-        if len(others) > 1:
+        if reader.lines[access.ptx_line, access.operation] > 1:
             raise _Doubt(f"line {access.ptx_line} of the PTX holds several accesses")
-
-
-def _check_strays(run: list[Access], strays: dict[tuple[str, str], SassInstruction]) -> None:
-    for (operation, space), i in strays.items():
+    for (operation, space), i in machine.strays.items():
         if run[0].operation == operation and run[0].space in (space, "generic"):
             raise _Doubt(
-                f"the machine code has a {i.opcode} at 0x{i.address:x} that was made of none of "
-                f"the PTX's accesses in {space} memory"
+                f"the {i.opcode} at 0x{i.address:x} of the machine code was made of none of the "
+                f"PTX's accesses to {space} memory"
             )
-
-
-def _resolve(run: list[Access], machine: _Machine, reader: _Reader) -> list[Group]:
-    made = [(a, i) for a in run for i in machine.by_line[a.ptx_line]]
+    made = [(access, i) for access in run for i in machine.by_line[access.ptx_line]]
     if not made:
-        raise _Doubt("the machine code has no such access")
-    shapes = Counter((a.id, width_of(i.opcode)) for a, i in made)
-    kept = {a.id: shapes[a.id, a.width] for a in run}
-    if sum(kept.values()) == len(made) and len(set(kept.values())) == 1:
-        partition = {(frozenset([a.id]), a.width) for a in run}
-        copies = kept[run[0].id]
+        raise _Doubt("the machine code has no access of this line: it is fused or removed")
+    kept = Counter(access.id for access, i in made if width_of(i.opcode) == access.width)
+    copies = kept[run[0].id]
+    if sum(kept.values()) == len(made) and all(kept[access.id] == copies for access in run):
+        partition = frozenset((frozenset([access.id]), access.width) for access in run)
     else:
-        partition, copies = _partition(run, made, shapes, machine, reader)
+        partition, copies = _partition(run, made, machine, reader)
     _check_copies(run, copies, machine, reader)
-    for access, i in made:
-        _check_conditions(access, i, machine, reader)
+    for access in run:
+        _check_conditions(access, [i for a, i in made if a is access], machine, reader)
     _check_depth(run[0], [i for _, i in made], machine, reader)
-    offset = {a.id: a.offset for a in run}
-    opcodes = {a.id: {i.opcode for b, i in made if b is a} for a in run}
-    groups = []
-    for ids, width in partition:
-        names = {o for id in ids for o in opcodes[id] if width_of(o) == width}
-        if len(names) != 1:
-            raise _Doubt(f"{' and '.join(sorted(names))} are made of one access")
-        members = tuple(sorted(ids, key=lambda id: (offset[id], id)))
-        groups.append(Group(members, width, names.pop(), copies))
-    return groups
+    offset = {access.id: access.offset for access in run}
+    return [
+        Group(
+            tuple(sorted(ids, key=lambda id: (offset[id], id))),
+            width,
+            _opcode(ids, width, made),
+            copies,
+        )
+        for ids, width in partition
+    ]
+
+
+def _opcode(ids: frozenset[int], width: int, made: list[tuple[Access, SassInstruction]]) -> str:
+    fitting = [(access, i.opcode) for access, i in made if width_of(i.opcode) == width]
+    names = {name for access, name in fitting if access.id in ids} or {n for _, n in fitting}
+    if len(names) > 1:
+        raise _Doubt(f"both {' and '.join(sorted(names))} are made of one access")
+    return names.pop()
 
 
 def _partition(
     run: list[Access],
     made: list[tuple[Access, SassInstruction]],
-    shapes: Counter,
     machine: _Machine,
     reader: _Reader,
-) -> tuple[set, int]:
+) -> tuple[frozenset, int]:
     """The groups of a run that is not kept as it is, and the number of their copies."""
+    shapes = Counter((access.id, width_of(i.opcode)) for access, i in made)
     once = _appears_once(run, machine, reader)
     found = _partitions(run, shapes, once)
     if not found and once:
@@ -412,8 +427,7 @@ def _partition(
     if not found:
         said = ", ".join(f"{n} {name}" for name, n in Counter(i.opcode for _, i in made).items())
         raise _Doubt(f"the PTX's {len(run)} accesses do not make up the machine code's {said}")
-    ((partition, copies),) = found
-    return set(partition), copies
+    return found.pop()
 
 
 def _partitions(run: list[Access], shapes: Counter, once: bool) -> set[tuple[frozenset, int]]:
@@ -513,7 +527,7 @@ def _check_copies(run: list[Access], copies: int, machine: _Machine, reader: _Re
 
 
 def _check_conditions(
-    access: Access, i: SassInstruction, machine: _Machine, reader: _Reader
+    access: Access, made: list[SassInstruction], machine: _Machine, reader: _Reader
 ) -> None:
     """Raise unless the machine decides by the same branches as the PTX whether to make the access.
 
@@ -521,43 +535,35 @@ def _check_conditions(
     may bear another line than that of the PTX's branch.
     """
     wanted = reader.conditions(access.block)
-    blocks = machine.function.flow.conditions(i.block)
-    if wanted is None or blocks is None:
-        raise _Doubt("it is not known which branches lead to it")
     guarded = reader.kernel.body[access.id].guard is not None
-    ends = {j.block: j.ptx_line for j in machine.function.instructions}  # the last of each block
-    lines = [ends[b] for b in blocks]
-    others = sum(line not in reader.branch_lines.values() for line in lines)
-    missing = wanted - set(lines)
-    surplus = set(lines) & reader.condition_lines - wanted - _loop_lines(reader)
-    predicated = i.predicate is not None
-    if surplus:
-        raise _Doubt(f"the {i.opcode} at 0x{i.address:x} was moved under a condition")
-    if len(missing) > others and not predicated:
-        raise _Doubt(f"the {i.opcode} at 0x{i.address:x} does not wait for the PTX's condition")
-    if predicated and not missing and not guarded:
-        raise _Doubt(f"the {i.opcode} at 0x{i.address:x} has a condition that the PTX does not")
-    if guarded and not predicated:
-        raise _Doubt(f"the {i.opcode} at 0x{i.address:x} lacks the condition of the PTX")
-
-
-def _loop_lines(reader: _Reader) -> set[int]:
-    """The PTX lines of the branches that repeat or leave a loop."""
-    return {
-        line
-        for block, line in reader.branch_lines.items()
-        if any(
-            block in body and any(s == header or s not in body for s in reader.flow.successors[block])
-            for header, body in reader.flow.loops.items()
-        )
-    }
+    places = {i.block for i in made}
+    for i in made:
+        conditions = machine.flow.conditions(i.block)
+        if wanted is None or conditions is None:
+            raise _Doubt("it is not known which branches lead to it")
+        lines = {machine.branch_lines[b] for b in conditions}
+        missing = wanted - lines
+        unnamed = [
+            b
+            for b in conditions
+            if machine.branch_lines[b] not in reader.branch_lines.values()
+            # Else it only chooses between copies of an unrolled loop.
+            and not all(machine.flow.reaches(s, places, b) for s in machine.flow.successors[b])
+        ]
+        name = f"the {i.opcode} at 0x{i.address:x} of the machine code"
+        if (lines & reader.condition_lines) - wanted:
+            raise _Doubt(f"{name} was moved under a condition")
+        if i.predicate is None and (guarded or len(missing) > len(unnamed)):
+            raise _Doubt(f"{name} does not wait for the PTX's condition")
+        if i.predicate is not None and not (guarded or missing):
+            raise _Doubt(f"{name} has a condition that the PTX does not have")
 
 
 def _check_depth(
     access: Access, made: list[SassInstruction], machine: _Machine, reader: _Reader
 ) -> None:
     wanted = reader.flow.depth(access.block)
-    deepest = max(machine.function.flow.depth(i.block) for i in made)
+    deepest = max(machine.flow.depth(i.block) for i in made)
     if deepest < wanted:
         raise _Doubt("its accesses are outside the PTX's loop: hoisted, or the loop was dissolved")
     if deepest > wanted:

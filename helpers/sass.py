@@ -30,8 +30,9 @@ _INSTRUCTION = re.compile(
 _LABEL = re.compile(r"(?P<name>\.L_\w+):$")
 _PTX_LINE = re.compile(r'\s*//## File "\.nv_debug_ptx_txt", line (?P<line>\d+)')
 _TARGET = re.compile(r"\.L_\w+")
-#: Instructions that never go on to the next one, unless a predicate says so.
-_ENDS = ("EXIT", "RET", "BRA", "BRX", "JMP", "JMX", "BSYNC")
+#: Instructions that never go on to the next one, unless a predicate says so.  A call of a label
+#: inside the function is ptxas's way to branch out of a long loop; a subroutine's has a name.
+_ENDS = ("EXIT", "RET", "BRA", "BRX", "JMP", "JMX", "BSYNC", "CALL")
 
 
 class SassError(RuntimeError):
@@ -213,7 +214,7 @@ def _successors(
     """The blocks that may follow the one that ends in `last`."""
     opcode = last.opcode.partition(".")[0]
     following = last.block + 1 if last.block + 1 < count else -1
-    if opcode not in _ENDS:
+    if opcode not in _ENDS or opcode == "CALL" and not _TARGET.search(last.operands[-1]):
         return (following,)
     if opcode == "BSYNC":  # to where the BSSY of the same barrier says
         named = [
