@@ -20,7 +20,7 @@ remains such that
 - a fused access holds whole members, and one of them is the one whose line it bears;
 - every access starts at a multiple of its width, counted from one common origin;
 - every PTX instruction is covered equally often (once, or once in each copy of an unrolled loop);
-- the arithmetic that uses a loaded value has as many copies as the load;
+- the arithmetic that uses a loaded value, or the loop around, has as many copies as the access;
 - no access was moved into or out of a loop or a condition.
 
 Otherwise it is unresolved, with the reason.
@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from helpers.control_flow import ControlFlow
@@ -53,8 +52,12 @@ _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 _WIDEST = 32
 #: No access is fused with one on the other side of these.
 _FENCES = {"bar", "barrier", "membar", "fence", "atom", "red", "call", "mbarrier", "cp"}
-_ARITHMETIC = {"fma", "add", "sub", "mul"}
-_MACHINE_ARITHMETIC = ("FFMA", "FADD", "FMUL", "DFMA", "DADD", "DMUL")
+#: Arithmetic on 32-bit integers and floats: as a rule one machine instruction for each of the PTX.
+_ARITHMETIC = {"fma", "add", "sub", "mul", "mad", "and", "or", "xor", "min", "max"}
+_ARITHMETIC_TYPES = {"f32", "f64", "s32", "u32", "b32"}
+_MACHINE_ARITHMETIC = set(
+    "FFMA FADD FMUL FMNMX DFMA DADD DMUL IADD IADD3 VIADD IMAD LOP3 IMNMX VIMNMX BAR".split()
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class _Machine:
         self.strays: dict[tuple[str, str], SassInstruction] = {}  # made of no access; one of a kind
         self.kinds: set[tuple[str, str]] = set()  # all (operation, space) that there are
         self.spills = 0
-        self.arithmetic: Counter = Counter()  # PTX line -> floating-point instructions
+        self.arithmetic: Counter = Counter()  # PTX line -> arithmetic, barriers and stores
         #: Block -> PTX line of its last instruction, the branch.
         self.branch_lines = {i.block: i.ptx_line for i in function.instructions}
         lines: dict[int, list[Access]] = defaultdict(list)
@@ -123,10 +126,11 @@ class _Machine:
                 self.kinds.add(_MEMORY[opcode])
                 if any(_fits(access, i) for access in lines[i.ptx_line]):
                     self.by_line[i.ptx_line].append(i)
+                    self.arithmetic[i.ptx_line] += opcode.startswith("ST")
                 else:
                     self.strays.setdefault(_MEMORY[opcode], i)
                     self.spills += opcode in ("LDL", "STL")
-            elif opcode in _MACHINE_ARITHMETIC:
+            elif opcode in _MACHINE_ARITHMETIC and ".MOV" not in i.opcode:
                 self.arithmetic[i.ptx_line] += 1
 
     def may_make(self, access: Access) -> bool:
@@ -205,18 +209,29 @@ class _Reader:
         return None if blocks is None else {self.branch_lines[b] for b in blocks}
 
     def users(self, access: Access) -> list[ptx.Instruction]:
-        """The floating-point arithmetic in the same block that uses the loaded value."""
+        """The arithmetic and the stores in the same block that use the loaded value."""
         load = self.kernel.body[access.id]
         names = set(destinations(load))
         block = self.blocks[access.block]
         found = []
         start = next(n for n, i in enumerate(block) if i is load)
         for i in block[start + 1 :]:
-            if i.opcode in _ARITHMETIC and i.modifiers[-1] in ("f32", "f64"):
-                if names & set(sources(i)):
-                    found.append(i)
+            if _is_counted(i) and names & set(sources(i)):
+                found.append(i)
             names -= set(destinations(i))
         return found
+
+    def around(self, access: Access) -> list[ptx.Instruction]:
+        """The arithmetic, barriers and stores of the smallest loop around an access."""
+        header = self.flow.innermost_loop(access.block)
+        body = () if header is None else self.flow.loops[header]
+        return [
+            i
+            for b in body
+            if self.flow.innermost_loop(b) == header
+            for i in self.blocks[b]
+            if _is_counted(i)
+        ]
 
     def _split(self) -> list[tuple[int, ...]]:
         labels: dict[str, int] = {}
@@ -329,6 +344,13 @@ class _Reader:
         bits = 8 * ptx.SIZES[item.modifiers[-1]]
         step = (number.value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
         return value[0], value[1] + step
+
+
+def _is_counted(item: ptx.Instruction) -> bool:
+    """Whether the machine code has, as a rule, one instruction for this one."""
+    return item.opcode in ("st", "bar") or (
+        item.opcode in _ARITHMETIC and item.modifiers[-1] in _ARITHMETIC_TYPES
+    )
 
 
 def _shape(item: ptx.Instruction) -> tuple[str, str, int] | None:
@@ -444,7 +466,7 @@ def _partitions(run: list[Access], shapes: Counter, once: bool) -> set[tuple[fro
             if id not in members or (members, width) in groups:
                 break
             groups[members, width] = count
-            covered.update({member: count for member in members})
+            covered.update(dict.fromkeys(members, count))
         else:
             counts = {covered[a.id] for a in run} | set(groups.values())
             if len(counts) == 1 and 0 not in counts:
@@ -500,29 +522,30 @@ def _offset(i: SassInstruction) -> tuple[str, int]:
 # -- what makes it certain ----------------------------------------
 
 
-def _user_copies(run: Iterable[Access], machine: _Machine, reader: _Reader) -> set[int]:
-    """How often arithmetic that uses a value loaded by `run` stands in the machine code."""
-    copies = {
-        machine.arithmetic[user.ptx_line]
-        for a in run
-        if a.operation == "ld"
-        for user in reader.users(a)
-    }
-    return copies - {0}
+def _code_copies(run: list[Access], machine: _Machine, reader: _Reader) -> set[int]:
+    """How often the code around `run` stands in the machine code, as its instructions say.
+
+    Those that use a loaded value tell best; else those of the same loop.
+    """
+    users = [i for access in run if access.operation == "ld" for i in reader.users(access)]
+    copies = {machine.arithmetic[i.ptx_line] for i in users} - {0}
+    return copies or {machine.arithmetic[i.ptx_line] for i in reader.around(run[0])} - {0}
 
 
 def _appears_once(run: list[Access], machine: _Machine, reader: _Reader) -> bool:
     """Whether the code around `run` is certainly not unrolled."""
     in_loop = reader.flow.depth(run[0].block) > 0
-    return not in_loop or _user_copies(run, machine, reader) == {1}
+    return not in_loop or _code_copies(run, machine, reader) == {1}
 
 
 def _check_copies(run: list[Access], copies: int, machine: _Machine, reader: _Reader) -> None:
-    used = _user_copies(run, machine, reader)
-    if used and copies not in used:
+    """Raise if another number of accesses than of the code around them shows that some are shared
+    by several rounds of a loop."""
+    around = _code_copies(run, machine, reader)
+    if copies not in around and (around or reader.flow.depth(run[0].block)):
         raise _Doubt(
-            f"its accesses have {copies} copies in the machine code, but the arithmetic that uses "
-            f"them has {' or '.join(map(str, sorted(used)))}"
+            f"its accesses have {copies} copies in the machine code, and the code around them has "
+            f"{' or '.join(map(str, sorted(around))) or 'an unknown number'}"
         )
 
 
