@@ -136,7 +136,8 @@ class _Machine:
     def may_make(self, access: Access) -> bool:
         """Whether there is any instruction at all that could make `access`."""
         return any(
-            operation == access.operation and "generic" in (space, access.space)
+            operation == access.operation
+            and "generic" in (space, access.space)
             or (operation, space) == (access.operation, access.space)
             for operation, space in self.kinds
         )

@@ -163,9 +163,7 @@ def _functions(listing: str, arch: str, places: dict[int, tuple[str, int]]) -> l
     return result
 
 
-def _function(
-    name: str, arch: str, rows: list, places: dict[int, tuple[str, int]]
-) -> SassFunction:
+def _function(name: str, arch: str, rows: list, places: dict[int, tuple[str, int]]) -> SassFunction:
     """The function of `rows`: labels, and instructions with their lines of the PTX."""
     blocks: list[list[SassInstruction]] = []
     labels: dict[str, int] = {}
@@ -201,8 +199,10 @@ def _without_padding(rows: list) -> list:
     end = len(rows)
     while end and (isinstance(rows[end - 1], str) or rows[end - 1][0]["opcode"] == "NOP"):
         end -= 1
-    if end > 1 and rows[end - 1][0]["opcode"] == "BRA" and rows[end - 2] in _TARGET.findall(
-        rows[end - 1][0]["operands"]
+    if (
+        end > 1
+        and rows[end - 1][0]["opcode"] == "BRA"
+        and rows[end - 2] in _TARGET.findall(rows[end - 1][0]["operands"])
     ):
         end -= 2
     return rows[:end]
