@@ -50,8 +50,11 @@ _MEMORY = {
 }
 _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 _WIDEST = 32
+_VOLATILE = {"volatile", "relaxed", "acquire", "release", "mmio"}
 #: No access is fused with one on the other side of these.
 _FENCES = {"bar", "barrier", "membar", "fence", "atom", "red", "call", "mbarrier", "cp"}
+#: These make loads and stores of their own in the machine code, as do ld and st of parameters.
+_OTHERS = _FENCES | {"ldmatrix", "stmatrix", "wmma"}
 #: Arithmetic on 32-bit integers and floats: as a rule one machine instruction for each of the PTX.
 _ARITHMETIC = {"fma", "add", "sub", "mul", "mad", "and", "or", "xor", "min", "max"}
 _ARITHMETIC_TYPES = {"f32", "f64", "s32", "u32", "b32"}
@@ -71,6 +74,7 @@ class Access:
     operation: str  # "ld" or "st"
     space: str  # "shared", "global", "local" or "generic"
     width: int  # bytes a lane: 16 for .v4.f32
+    volatile: bool  # made each time, alone: .volatile, .relaxed, .acquire, .release
     block: int  # of the PTX, from 0, in the order of the text
     run: tuple  # accesses of one run have equal ones
     offset: int  # bytes from the base of its run
@@ -102,34 +106,41 @@ class Fusion:
     groups: tuple[Group, ...]
     unresolved: tuple[Unresolved, ...]
     removed: tuple[int, ...]  # the machine code has no access at all of their kind
-    spills: int  # machine instructions that save registers in local memory or fetch them
+    others: tuple[SassInstruction, ...]  # machine loads and stores that are made of no access
+
+    @property
+    def spills(self) -> int:
+        """How many machine instructions save registers in local memory or fetch them."""
+        return sum(i.opcode.startswith(("LDL", "STL")) for i in self.others)
 
 
 class _Machine:
     """The machine's instructions, by what they were made from."""
 
-    def __init__(self, function: SassFunction, accesses: list[Access]):
+    def __init__(self, function: SassFunction, reader: _Reader):
         self.flow = function.flow
         self.by_line: dict[int, list[SassInstruction]] = defaultdict(list)
-        self.strays: dict[tuple[str, str], SassInstruction] = {}  # made of no access; one of a kind
+        #: Made of an instruction that is none to access memory; one of a kind.
+        self.strays: dict[tuple[str, str], SassInstruction] = {}
         self.kinds: set[tuple[str, str]] = set()  # all (operation, space) that there are
-        self.spills = 0
+        self.others: list[SassInstruction] = []
         self.arithmetic: Counter = Counter()  # PTX line -> arithmetic, barriers and stores
         #: Block -> PTX line of its last instruction, the branch.
         self.branch_lines = {i.block: i.ptx_line for i in function.instructions}
         lines: dict[int, list[Access]] = defaultdict(list)
-        for access in accesses:
+        for access in reader.accesses:
             lines[access.ptx_line].append(access)
         for i in function.instructions:
             opcode = i.opcode.partition(".")[0]
-            if opcode in _MEMORY:
+            if opcode in _MEMORY and i.predicate != "!PT":  # never executed: fills time
                 self.kinds.add(_MEMORY[opcode])
                 if any(_fits(access, i) for access in lines[i.ptx_line]):
                     self.by_line[i.ptx_line].append(i)
                     self.arithmetic[i.ptx_line] += opcode.startswith("ST")
                 else:
-                    self.strays.setdefault(_MEMORY[opcode], i)
-                    self.spills += opcode in ("LDL", "STL")
+                    self.others.append(i)
+                    if i.ptx_line not in reader.other_lines:
+                        self.strays.setdefault(_MEMORY[opcode], i)
             elif opcode in _MACHINE_ARITHMETIC and ".MOV" not in i.opcode:
                 self.arithmetic[i.ptx_line] += 1
 
@@ -154,7 +165,7 @@ def fuse(kernel: ptx.Kernel, function: SassFunction) -> Fusion:
     cp.async, no matrix loads, and nothing in .param or .const.
     """
     reader = _Reader(kernel)
-    machine = _Machine(function, reader.accesses)
+    machine = _Machine(function, reader)
     runs: dict[tuple, list[Access]] = defaultdict(list)
     for access in reader.accesses:
         runs[access.run].append(access)
@@ -175,7 +186,7 @@ def fuse(kernel: ptx.Kernel, function: SassFunction) -> Fusion:
         tuple(sorted(groups, key=lambda group: min(group.members))),
         tuple(sorted(unresolved, key=lambda entry: min(entry.members))),
         tuple(sorted(removed)),
-        machine.spills,
+        tuple(machine.others),
     )
 
 
@@ -201,6 +212,14 @@ class _Reader:
         #: The PTX lines of the branches that decide whether a block runs.
         self.condition_lines = {
             line for b, line in self.branch_lines.items() if not self.flow.steers_a_loop(b)
+        }
+        places = {access.id for access in self.accesses}
+        #: The PTX lines of what accesses memory in another way than by those loads and stores.
+        self.other_lines = {
+            item.ptx_line
+            for place, item in enumerate(kernel.body)
+            if isinstance(item, ptx.Instruction)
+            and (item.opcode in _OTHERS or item.opcode in ("ld", "st") and place not in places)
         }
         self.lines = Counter((a.ptx_line, a.operation) for a in self.accesses)
 
@@ -297,6 +316,7 @@ class _Reader:
                     operation,
                     space,
                     width,
+                    not _VOLATILE.isdisjoint(item.modifiers),
                     block,
                     run,
                     offset,
@@ -524,29 +544,40 @@ def _offset(i: SassInstruction) -> tuple[str, int]:
 
 
 def _code_copies(run: list[Access], machine: _Machine, reader: _Reader) -> set[int]:
-    """How often the code around `run` stands in the machine code, as its instructions say.
-
-    Those that use a loaded value tell best; else those of the same loop.
-    """
+    """How often the code that uses what `run` loads stands in the machine code."""
     users = [i for access in run if access.operation == "ld" for i in reader.users(access)]
-    copies = {machine.arithmetic[i.ptx_line] for i in users} - {0}
-    return copies or {machine.arithmetic[i.ptx_line] for i in reader.around(run[0])} - {0}
+    return {machine.arithmetic[i.ptx_line] for i in users} - {0}
+
+
+def _loop_copies(run: list[Access], machine: _Machine, reader: _Reader) -> int | None:
+    """How often the body of the smallest loop around `run` stands in the machine code, if known.
+
+    What does not change in the loop is taken out of it and stands there less often.
+    """
+    around = {machine.arithmetic[i.ptx_line] for i in reader.around(run[0])}
+    return max(around | _code_copies(run, machine, reader), default=0) or None
 
 
 def _appears_once(run: list[Access], machine: _Machine, reader: _Reader) -> bool:
     """Whether the code around `run` is certainly not unrolled."""
     in_loop = reader.flow.depth(run[0].block) > 0
-    return not in_loop or _code_copies(run, machine, reader) == {1}
+    return not in_loop or _loop_copies(run, machine, reader) == 1
 
 
 def _check_copies(run: list[Access], copies: int, machine: _Machine, reader: _Reader) -> None:
-    """Raise if another number of accesses than of the code around them shows that some are shared
-    by several rounds of a loop."""
-    around = _code_copies(run, machine, reader)
-    if copies not in around and (around or reader.flow.depth(run[0].block)):
+    """Raise if there are more or fewer copies of the accesses than of the code around them: then
+    some are shared by several rounds of a loop."""
+    if all(access.volatile for access in run):
+        return
+    if reader.flow.depth(run[0].block):
+        around = {_loop_copies(run, machine, reader)}
+    else:
+        around = _code_copies(run, machine, reader) or {copies}
+    if copies not in around:
+        said = " or ".join(str(n or "an unknown number") for n in around)
         raise _Doubt(
             f"its accesses have {copies} copies in the machine code, and the code around them has "
-            f"{' or '.join(map(str, sorted(around))) or 'an unknown number'}"
+            f"{said}"
         )
 
 
