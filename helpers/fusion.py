@@ -88,6 +88,7 @@ class Group:
     width: int  # bytes a lane of the machine instruction
     opcode: str  # "LDS.128"
     copies: int  # how many there are of it: more than one where ptxas unrolled a loop
+    predicated: bool  # executed, for no lane, also where the PTX's branch goes around it
 
 
 @dataclass(frozen=True)
@@ -306,7 +307,8 @@ class _Reader:
             operation, space, width = shape
             address = next(o for o in item.operands if isinstance(o, ptx.Address))
             base, offset = self._base(address, block, versions)
-            run = (block, segment, operation, space, base)
+            guard = (item.guard, item.guard_negated, versions[item.guard]) if item.guard else None
+            run = (block, segment, operation, space, guard, base)
             self.accesses.append(
                 Access(
                     place,
@@ -433,24 +435,25 @@ def _resolve(run: list[Access], machine: _Machine, reader: _Reader) -> list[Grou
     for access in run:
         _check_conditions(access, [i for a, i in made if a is access], machine, reader)
     _check_depth(run[0], [i for _, i in made], machine, reader)
-    offset = {access.id: access.offset for access in run}
-    return [
-        Group(
-            tuple(sorted(ids, key=lambda id: (offset[id], id))),
-            width,
-            _opcode(ids, width, made),
-            copies,
-        )
-        for ids, width in partition
-    ]
+    return [_group(run, ids, width, copies, made) for ids, width in partition]
 
 
-def _opcode(ids: frozenset[int], width: int, made: list[tuple[Access, SassInstruction]]) -> str:
-    fitting = [(access, i.opcode) for access, i in made if width_of(i.opcode) == width]
-    names = {name for access, name in fitting if access.id in ids} or {n for _, n in fitting}
-    if len(names) > 1:
-        raise _Doubt(f"both {' and '.join(sorted(names))} are made of one access")
-    return names.pop()
+def _group(
+    run: list[Access],
+    ids: frozenset[int],
+    width: int,
+    copies: int,
+    made: list[tuple[Access, SassInstruction]],
+) -> Group:
+    fitting = [(access.id, i) for access, i in made if width_of(i.opcode) == width]
+    # Where members were not fused after all, the line may be that of another access of the run.
+    own = [i for id, i in fitting if id in ids] or [i for _, i in fitting]
+    opcodes = {i.opcode for i in own}
+    if len(opcodes) > 1:
+        raise _Doubt(f"both {' and '.join(sorted(opcodes))} are made of one access")
+    members = sorted((access.offset, access.id) for access in run if access.id in ids)
+    predicated = any(i.predicate is not None for i in own)
+    return Group(tuple(id for _, id in members), width, opcodes.pop(), copies, predicated)
 
 
 def _partition(
@@ -498,7 +501,7 @@ def _partitions(run: list[Access], shapes: Counter, once: bool) -> set[tuple[fro
 def _members(run: list[Access], start: int, width: int, once: bool) -> frozenset[int]:
     """The ids of the accesses in a machine access; empty if it cannot be made of them.
 
-    Bytes that no member wants may come from the loop's next rounds, unless the code is there once.
+    In a loop that was unrolled, bytes that no member wants may be those of the next rounds.
     """
     members = [a for a in run if a.offset < start + width and start < a.offset + a.width]
     whole = all(start <= a.offset and a.offset + a.width <= start + width for a in members)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 
 import pytest
@@ -272,7 +273,9 @@ def text() -> str:
     return ptx_of(SOURCE)
 
 
+@functools.cache
 def lesson(name: str) -> str:
+    """The PTX of a kernel of the lessons."""
     kernel = tiled(int(name.removeprefix("tiled_"))) if name.startswith("tiled_") else KERNELS[name]
     return ptx_of(f'extern "C" {{\n{kernel.source}\n}}', *kernel.options)
 
@@ -488,6 +491,23 @@ def test_accesses_of_a_kind_that_the_machine_code_lacks_are_removed():
     assert [found.accesses[id].operation for id in found.removed] == ["ld"]
 
 
+def test_loads_of_different_guards_are_apart():
+    found = handwritten("""
+  setp.gt.u32 %p1, %r2, 5;
+  mov.f32 %f3, %f1; mov.f32 %f4, %f1;
+  @%p1 ld.shared.f32 %f3, [%r5];
+  ld.shared.f32 %f4, [%r5+4];
+  add.f32 %f3, %f3, %f4;""")
+    loads = [a for a in found.accesses.values() if (a.space, a.operation) == ("shared", "ld")]
+    assert len({a.run for a in loads}) == 2
+
+
+def test_accesses_that_a_predicate_chooses_are_marked(text):
+    found = fused(text, "reduction", "sm_80")
+    marks = Counter(g.predicated for g in found.groups if g.opcode == "LDS")
+    assert marks == {True: 6, False: 1}  # the last load is behind a branch
+
+
 def test_a_guarded_load_stays_guarded():
     found = handwritten("""
   setp.gt.u32 %p1, %r2, 5;
@@ -526,3 +546,31 @@ def test_stores_of_several_rounds_that_are_fused_are_unresolved():
     found = handwritten(LOOP.format(pragma="", store=store, trips="12"))
     assert len(found.unresolved) == 2
     assert [a.offset for a in _resolved(found) if a.space == "shared"] == [64]  # before the loop
+
+
+def test_spills_are_told_apart_from_accesses(text):
+    name = "register_tile"
+    functions = disassemble(text, "sm_80", ("-maxrregcount=24",))
+    (function,) = (f for f in functions if f.name == name)
+    found = fuse(ptx.parse(text).kernels[name], function)
+    assert found.spills > 0
+    assert {i.opcode[:3] for i in found.others} == {"LDL", "STL"}
+    assert found.unresolved == () and shapes(found.groups) == EXPECTED[name]
+
+
+def test_loads_that_are_never_executed_do_not_count():
+    """Before cp.async on sm_80 ptxas puts @!PT LDS, which only takes time."""
+    text = ptx_of("""
+#include <cuda_pipeline.h>
+extern "C" __global__ void copies(const float *a, float *o) {
+    __shared__ float s[64];
+    s[threadIdx.x] = 0; __syncthreads();
+    __pipeline_memcpy_async(&s[threadIdx.x], &a[threadIdx.x], 4);
+    __pipeline_commit(); __pipeline_wait_prior(0); __syncthreads();
+    o[threadIdx.x] = s[threadIdx.x ^ 1];
+}""")
+    (function,) = disassemble(text, "sm_80")
+    assert "!PT" in {i.predicate for i in function.instructions if i.opcode == "LDS"}
+    found = fuse(ptx.parse(text).kernels["copies"], function)
+    assert found.unresolved == () and found.others == ()
+    assert shapes(found.groups) == {("STS", 1, 1): 1, ("LDS", 1, 1): 1, ("STG.E", 1, 1): 1}
