@@ -99,6 +99,20 @@ def require_toolkit(site_packages: Path | None = None) -> Toolkit:
     return toolkit
 
 
+def find_nvdisasm(toolkit: Toolkit, site_packages: Path | None = None) -> Path | None:
+    """The disassembler to use with `toolkit`, or None.
+
+    Many installations of the toolkit come without it; then the wheel's is used
+    (requirements.txt), which reads what this and older toolkits' ptxas write, then PATH's.
+    """
+    wheels = (site_packages or Path(sysconfig.get_path("purelib"))) / WHEELS_FOLDER / "bin"
+    for path in (toolkit.nvcc.with_name("nvdisasm"), wheels / "nvdisasm"):
+        if path.is_file():
+            return path
+    on_path = shutil.which("nvdisasm")
+    return Path(on_path) if on_path else None
+
+
 def fits_driver(version: tuple[int, int]) -> bool:
     """Whether the NVIDIA driver loads what nvcc `version` compiles (True without a driver)."""
     driver = driver_version()

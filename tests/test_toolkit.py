@@ -167,3 +167,17 @@ def test_where_there_is_a_driver_nvcc_is_not_newer_than_it_loads(
     found = toolkit.find_toolkit(no_wheels)
     assert found.version == chosen
     assert toolkit.fits_driver(found.version) is fits
+
+
+def test_nvdisasm_is_the_toolkits_own_then_the_wheels_then_the_one_on_path(
+    machine, no_wheels, tmp_path
+):
+    folder = make_toolkit(tmp_path / "cuda", 12060)
+    machine(folder, tmp_path / "tools")
+    found = toolkit.find_toolkit(no_wheels)
+    assert toolkit.find_nvdisasm(found, no_wheels) is None
+    places = (tmp_path / "tools", no_wheels / toolkit.WHEELS_FOLDER / "bin", folder)
+    for place in places:
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "nvdisasm").touch(0o755)
+        assert toolkit.find_nvdisasm(found, no_wheels) == place / "nvdisasm"

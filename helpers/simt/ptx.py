@@ -7,6 +7,7 @@ is the business of `instructions`.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 import re
@@ -72,6 +73,7 @@ class Instruction:
     file: str = ""
     line: int = 0
     text: str = ""
+    ptx_line: int = 0  # in the PTX text, from 1
 
     @property
     def name(self) -> str:
@@ -173,6 +175,11 @@ def parse(text: str) -> Module:
 _BRACE = re.compile(r"\s*([{}])")
 
 
+def _blank(text: str) -> str:
+    """White space in place of `text`, of as many lines."""
+    return "\n" * text.count("\n") or " "
+
+
 @functools.cache
 def _up_to(stops: str) -> re.Pattern:
     plain = f'[^"{re.escape(stops)}]*+'
@@ -183,11 +190,12 @@ class _Parser:
     def __init__(self, text: str):
         if ".version" not in text:
             raise InvalidPtx("not PTX: there is no .version directive")
-        text = _COMMENTS.sub(lambda m: m.group(1) or " ", text)
-        text = _SECTION.sub(" ", text)
+        text = _COMMENTS.sub(lambda m: m.group(1) or _blank(m.group()), text)
+        text = _SECTION.sub(lambda m: _blank(m.group()), text)
         # These end at the end of their line; a semicolon makes them like all other statements.
         self.text = _LINE_DIRECTIVE.sub(r"\1;", text)
         self.at = 0
+        self.line_ends = [match.start() for match in re.finditer("\n", self.text)]
         self.files: dict[int, str] = {}
         self.result = Module({}, {}, [], "")
 
@@ -296,9 +304,11 @@ class _Parser:
                 else:
                     scopes.pop()
                 continue
+            start = self.at
             statement = self._until(";")
             if statement is None:
                 raise InvalidPtx(f"kernel {kernel.name} has no end")
+            start += len(statement) - len(statement.lstrip())
             statement = statement.strip()
             words = statement.replace(",", " ").split()
             if words[:1] == [".loc"]:
@@ -314,6 +324,7 @@ class _Parser:
                 self._local_directive(kernel, statement)
             elif statement:
                 instruction = _instruction(statement, scopes, file, line)
+                instruction.ptx_line = bisect.bisect(self.line_ends, start) + 1
                 kernel.body.append(_with_carry(instruction, kernel))
 
     def _registers(self, kernel: Kernel, statement: str, scopes: Scopes) -> None:
