@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from . import async_copy, barriers, forms, instructions, ptx, runtime, tensor, warp
+from . import async_copy, barriers, forms, frames, instructions, ptx, runtime, tensor, warp
 from .access import Memory, parameter_offsets, provenance
 from .access import parse as parse_access
 from .calls import external_call
@@ -173,6 +173,7 @@ class _Kernel(Emitter):
         self.frame_bytes = 64
         self._frame_places = {"%stacked": runtime.STACK_FIELD}
         self.stack_bytes = LANES * STACK_BYTES if graph.entries else 0
+        self._reside()
         self._returns: dict[str, list[str]] = {name: [] for name in graph.entries}
         self._functions_of = {s.entry: name for name, s in shapes.structure.functions.items()}
         self.lanes_end_in_functions = self._lanes_end_in_functions()
@@ -285,7 +286,6 @@ class _Kernel(Emitter):
         )
 
     def _entry(self, at_top: list[str]) -> str:
-        masks = self._mask_slots()
         lines = [
             "entry:",
             "  %scratch = alloca <32 x i64>, align 256",
@@ -301,8 +301,6 @@ class _Kernel(Emitter):
             "  store i32 0, ptr %wrote",
             f"  store i32 {runtime.SLICE}, ptr %slice",
         ]
-        lines += [f"  {m} = alloca i32" for m in masks]
-        lines += ["  " + s for s in self.slots]
         fields = {
             "launch": "ptr",
             "shared": "ptr",
@@ -334,11 +332,42 @@ class _Kernel(Emitter):
             ]
             first = "%first_mask"
         lines += [f"  store i32 {first}, ptr %mask", f"  store i32 {first}, ptr %alive"]
-        lines += [f"  store i32 0, ptr {m}" for m in masks]
-        lines += [*self.entry, *at_top]
+        lines += [*self._slots(), *self.entry, *at_top]
         cases = " ".join(f"i32 {n + 1}, label %{label}" for n, label in enumerate(self.resumes))
-        lines += [f"  switch i32 %resume, label %b0 [ {cases} ]"]
+        lines += [f"  switch i32 %resume, label %start [ {cases} ]", "start:"]
+        first, last = self._resident_span
+        if last > first:
+            lines += [
+                f"  %residents = getelementptr i8, ptr %frame, i64 {first}",
+                f"  call void @llvm.memset.p0.i64(ptr align 64 %residents, i8 0, i64 {last - first},"
+                " i1 false)",
+            ]
+        lines.append("  br label %b0")
         return "\n".join(lines)
+
+    def _reside(self) -> None:
+        """Chooses what is kept in the frame all the time, and gives it places there."""
+        first = self.frame_bytes
+        names = frames.resident(self.graph, self.structure, self.shapes.invariant)
+        slots = [(self.slot(name), self.slot_type(name)) for name in names]
+        if slots:
+            slots += [(m, "i32") for m in self._mask_slots()]
+        for slot, ty in slots:
+            self.frame_place(slot, _bytes(ty), _alignment(ty))
+        self.resident = {slot for slot, _ in slots}
+        self._resident_span = first, self.frame_bytes
+
+    def _slots(self) -> list[str]:
+        """Registers and masks, zero at first."""
+        lines = []
+        slots = [(self.slot(name), self.slot_type(name)) for name in self.kernel.registers]
+        for slot, ty in slots + [(m, "i32") for m in self._mask_slots()]:
+            if slot in self.resident:
+                place = self._frame_places[slot]
+                lines.append(f"  {slot} = getelementptr i8, ptr %frame, i64 {place}")
+            else:
+                lines += [f"  {slot} = alloca {ty}", f"  store {ty} zeroinitializer, ptr {slot}"]
+        return lines
 
     def _ends(self) -> list[str]:
         return [
@@ -876,6 +905,7 @@ class _Kernel(Emitter):
         saved = [
             (slot, ty, self.frame_place(slot, _bytes(ty), _alignment(ty)))
             for slot, ty in self._saved(scope, live, also)
+            if slot not in self.resident
         ]
         label = f"resume{len(self.resumes) + 1}"
         self.resumes.append(label)
