@@ -62,10 +62,20 @@ class Replica:
     shared: int  # dynamic shared memory, bytes
     arguments: list[_Pointer | np.generic]
     data: dict[int, np.ndarray] = field(default_factory=dict)  # bytes of each allocation
+    on_host: dict[int, np.ndarray] = field(default_factory=dict)  # of those, the caller's arrays
 
     def prepare(self) -> Run:
         """A run of its own, on fresh copies. Raises simt.Unsupported, DoesNotFit."""
         return Run(self)
+
+    def write_back(self, run: Run) -> None:
+        """Gives the caller's arrays what a run has left in the copies."""
+        for start, array in self.data.items():
+            result = run.result(start)
+            if start in self.on_host:
+                ctypes.memmove(start, result.ctypes.data, array.nbytes)
+            else:
+                driver().memcpy_htod(start, result)
 
 
 class Run:
@@ -209,8 +219,10 @@ def _copied(found: Replica, k: int, argument: Any) -> _Pointer | np.generic:
     if isinstance(argument, np.ndarray):
         if not argument.flags.c_contiguous:
             raise DoesNotFit(f"argument {k} is not C-contiguous: write np.ascontiguousarray(…)")
-        found.data[argument.ctypes.data] = argument.reshape(-1).view(np.uint8).copy()
-        return _Pointer(argument.ctypes.data, 0)
+        start = argument.ctypes.data
+        found.data[start] = argument.reshape(-1).view(np.uint8).copy()
+        found.on_host[start] = argument
+        return _Pointer(start, 0)
     if isinstance(argument, (bool, float)):
         raise DoesNotFit(f"argument {k} is the Python {type(argument).__name__} {argument!r}, which "
                          "has no fixed size: write np.float32(…) or np.int32(…)")

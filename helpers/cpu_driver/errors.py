@@ -99,6 +99,7 @@ TEXTS = {
 FAULTS = {
     "out of bounds": Result.ILLEGAL_ADDRESS,
     "freed": Result.ILLEGAL_ADDRESS,
+    "stack overflow": Result.ILLEGAL_ADDRESS,
     "misaligned": Result.MISALIGNED_ADDRESS,
     "assert": Result.ASSERT,
 }

@@ -6,27 +6,32 @@ runs the warp from its start (0) or from the barrier it waited at, until it is d
 barrier; what it returns is in `runtime`. At a barrier the live registers go to the warp's frame
 and the function returns; called again it takes them back and jumps to where it was.
 
+Functions called with `enter` are part of the same IR function. A call keeps what its caller still
+needs, where it is to go on and which lanes wait elsewhere, on the warp's stack, which follows its
+frame, and jumps. So at a barrier in a function only that function's registers need saving.
+
 Registers that are cheap arithmetic on launch constants (`Shapes.invariant`) are computed anew at
 every entry instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from . import async_copy, barriers, forms, instructions, ptx, runtime, tensor, warp
+from . import async_copy, barriers, forms, frames, instructions, ptx, runtime, tensor, warp
 from .access import Memory, parameter_offsets, provenance
 from .access import parse as parse_access
 from .calls import external_call
 from .counting import Counters, Counting
 from .emitter import Emitter, Lanes, bits, llvm_type, vector
 from .errors import InvalidPtx
-from .flow import Branch, Graph, destinations, targets
+from .flow import Block, Branch, Graph, destinations, targets
 from .hostcalls import CALLS
 from .runtime import Context, Launch
 from .scopes import Component, Scope
 from .shapes import LANES, Geometry, Shapes, is_widening, signed, width
-from .stack import function_address
+from .stack import STACK_BYTES, function_address
 
 _NOTHING = {
     "membar",
@@ -39,7 +44,7 @@ _NOTHING = {
     "applypriority",
 }
 _COOPERATIVE = warp.TABLE | tensor.TABLE | async_copy.TABLE
-_BARRIER, _TRAP, _OVERFLOW, _ASSERT = 3, 4, 5, 6
+_BARRIER, _TRAP, _OVERFLOW, _ASSERT, _STACK_OVERFLOW = 3, 4, 5, 6, 8
 
 # Shared memory the system reserves in every block (PTX ISA 10.33), which cooperative groups use
 # for tiles of several warps. Given only to kernels that ask for it.
@@ -150,7 +155,7 @@ def _symbols(i: ptx.Instruction):
 @dataclass(frozen=True)
 class Instruments:
     """What a kernel's code does beside its work: count (see counting); and for accesses that ptxas
-    has fused with their neighbours, by instruction id, the bytes of the fused access."""
+    has fused with their neighbours, by line of the PTX, the bytes of the fused access."""
 
     count: bool = False
     wider: tuple[tuple[int, int], ...] = ()
@@ -184,7 +189,12 @@ class _Kernel(Emitter):
         self.resumes: list[str] = []
         self._last: ptx.Instruction | None = None  # of the block before, for loops without any
         self.frame_bytes = 64
-        self._frame_places: dict[str, int] = {}
+        self._frame_places = {"%stacked": runtime.STACK_FIELD}
+        self.stack_bytes = LANES * STACK_BYTES if graph.entries else 0
+        self._reside()
+        self._returns: dict[str, list[str]] = {name: [] for name in graph.entries}
+        self._functions_of = {s.entry: name for name, s in shapes.structure.functions.items()}
+        self.lanes_end_in_functions = self._lanes_end_in_functions()
         self.whole = self._mask_never_changes()
         self.counted = barriers.counted(layout.kernel)
         self._ids = {}
@@ -201,27 +211,51 @@ class _Kernel(Emitter):
             return False
         root = self.structure.root
         for block in self.graph.blocks:
-            ends = block.end.target is None or (block.end.guard and block.end.otherwise is None)
+            ends = not self._leaves(block) and self._can_end(block)
             divergent = block.index in self.structure.divergent
             if ends and (divergent or self.structure.owner[block.index] is not root):
                 return False
         return True
 
+    def _can_end(self, block: Block) -> bool:
+        """Whether lanes may end after a block."""
+        return block.end.target is None or bool(block.end.guard) and block.end.otherwise is None
+
+    def _leaves(self, block: Block) -> bool:
+        """Whether a block is a function's end."""
+        return bool(block.instructions) and block.instructions[-1].opcode == "leave"
+
+    def _lanes_end_in_functions(self) -> bool:
+        first = min(self.graph.entries.values(), default=len(self.graph.blocks))
+        return any(self._can_end(b) and not self._leaves(b) for b in self.graph.blocks[first:])
+
     def _mask_slot(self, scope: Scope) -> str:
-        return f"%mask{scope.entry}" if scope.parent else "%mask"
+        return "%mask" if scope is self.structure.root else f"%mask{scope.entry}"
 
     def _current_mask(self, scope: Scope) -> str:
-        if scope.parent is None and self.whole:
+        if scope is self.structure.root and self.whole:
             return "-1"
         return self.op(f"load i32, ptr {self._mask_slot(scope)}")
 
     def _mask_slots(self) -> list[str]:
-        """The masks of all scopes but the outermost, and of the lanes waiting to enter each."""
+        """The masks of all scopes but the kernel's, and of the lanes waiting to enter each."""
         parts = [p for c in self.structure.components for p in c.parts]
-        waits = {p.entry for p in parts} | {c.join for c in self.structure.components}
-        return [self._mask_slot(p) for p in parts] + [
-            self._pending(b) for b in sorted(waits - {None})
-        ]
+        scopes = [*self.structure.functions.values(), *parts]
+        waiting = {w: None for c in self.structure.components for w in self._waiting(c)}
+        return [*map(self._mask_slot, scopes), *waiting]
+
+    def _waiting(self, component: Component) -> list[str]:
+        """The masks of the lanes waiting to enter a component's scopes and its join."""
+        places = [*(p.entry for p in component.parts), component.join]
+        return [self._pending(b) for b in places if b is not None]
+
+    def _elsewhere(self, scope: Scope) -> list[str]:
+        """The masks of the lanes that wait somewhere while a scope runs."""
+        masks = []
+        while scope.parent is not None:
+            masks += self._waiting(scope.parent)
+            scope = scope.parent.scope
+        return list(dict.fromkeys(masks))
 
     def _pending(self, block: int) -> str:
         return f"%pending{block}"
@@ -238,7 +272,10 @@ class _Kernel(Emitter):
             self._block(block.index)
         for component in self.structure.components:
             self._component(component)
-        self.layout.frame_bytes = -(-self.frame_bytes // 64) * 64
+        for name, sites in self._returns.items():
+            self._return(name, sites)
+        self.stack_start = -(-self.frame_bytes // 64) * 64
+        self.layout.frame_bytes = self.stack_start + self.stack_bytes
         self.layout.counters = self.counting.counters if self.counting else None
         body, self.lines = self.lines, []
         text = [self._entry(at_top), *body, *self._ends()]
@@ -258,6 +295,7 @@ class _Kernel(Emitter):
                 runtime.scheduler(
                     self.geometry.warps,
                     self.layout.frame_bytes,
+                    self.stack_bytes,
                     barriers.RECORD_BYTES if self.counted else 0,
                 ),
                 '!0 = !{!"branch_weights", i32 2000, i32 1}',
@@ -267,7 +305,6 @@ class _Kernel(Emitter):
         )
 
     def _entry(self, at_top: list[str]) -> str:
-        masks = self._mask_slots()
         lines = [
             "entry:",
             "  %scratch = alloca <32 x i64>, align 256",
@@ -276,11 +313,13 @@ class _Kernel(Emitter):
             "  %slice = alloca i32",
             "  %wrote = alloca i32",
             "  %barrier = alloca i32",
+            "  %stacked = alloca i64",
+            "  %site = alloca i32",
+            "  store i64 0, ptr %stacked",
+            "  store i32 0, ptr %site",
             "  store i32 0, ptr %wrote",
             f"  store i32 {runtime.SLICE}, ptr %slice",
         ]
-        lines += [f"  {m} = alloca i32" for m in masks]
-        lines += ["  " + s for s in self.slots]
         fields = {
             "launch": "ptr",
             "shared": "ptr",
@@ -302,6 +341,7 @@ class _Kernel(Emitter):
             "  %local_start = add i64 %local, %local_of_warp",
             f"  %frame_offset = mul i64 %w64, {self.layout.frame_bytes}",
             "  %frame = getelementptr i8, ptr %frames, i64 %frame_offset",
+            f"  %stack = getelementptr i8, ptr %frame, i64 {self.stack_start}",
         ]
         first = "-1"
         if not self.geometry.whole_warps:
@@ -312,11 +352,42 @@ class _Kernel(Emitter):
             ]
             first = "%first_mask"
         lines += [f"  store i32 {first}, ptr %mask", f"  store i32 {first}, ptr %alive"]
-        lines += [f"  store i32 0, ptr {m}" for m in masks]
-        lines += [*self.entry, *at_top]
+        lines += [*self._slots(), *self.entry, *at_top]
         cases = " ".join(f"i32 {n + 1}, label %{label}" for n, label in enumerate(self.resumes))
-        lines += [f"  switch i32 %resume, label %b0 [ {cases} ]"]
+        lines += [f"  switch i32 %resume, label %start [ {cases} ]", "start:"]
+        first, last = self._resident_span
+        if last > first:
+            lines += [
+                f"  %residents = getelementptr i8, ptr %frame, i64 {first}",
+                f"  call void @llvm.memset.p0.i64(ptr align 64 %residents, i8 0, i64 {last - first},"
+                " i1 false)",
+            ]
+        lines.append("  br label %b0")
         return "\n".join(lines)
+
+    def _reside(self) -> None:
+        """Chooses what is kept in the frame all the time, and gives it places there."""
+        first = self.frame_bytes
+        names = frames.resident(self.graph, self.structure, self.shapes.invariant)
+        slots = [(self.slot(name), self.slot_type(name)) for name in names]
+        if slots:
+            slots += [(m, "i32") for m in self._mask_slots()]
+        for slot, ty in slots:
+            self.frame_place(slot, _bytes(ty), _alignment(ty))
+        self.resident = {slot for slot, _ in slots}
+        self._resident_span = first, self.frame_bytes
+
+    def _slots(self) -> list[str]:
+        """Registers and masks, zero at first."""
+        lines = []
+        slots = [(self.slot(name), self.slot_type(name)) for name in self.kernel.registers]
+        for slot, ty in slots + [(m, "i32") for m in self._mask_slots()]:
+            if slot in self.resident:
+                place = self._frame_places[slot]
+                lines.append(f"  {slot} = getelementptr i8, ptr %frame, i64 {place}")
+            else:
+                lines += [f"  {slot} = alloca {ty}", f"  store {ty} zeroinitializer, ptr {slot}"]
+        return lines
 
     def _ends(self) -> list[str]:
         return [
@@ -324,6 +395,8 @@ class _Kernel(Emitter):
             f"  ret i32 {runtime.DONE}",
             "fault:",
             f"  ret i32 {runtime.FAULT}",
+            "never:",
+            "  unreachable",
             "stopped:",
             f"  ret i32 {runtime.STOPPED}",
         ]
@@ -334,6 +407,10 @@ class _Kernel(Emitter):
         block, scope = self.graph.blocks[index], self.structure.owner[index]
         self.label(f"b{index}")
         self.mask = self._current_mask(scope)
+        if index in self._functions_of:  # recursion is a loop too
+            self.instruction = block.instructions[0] if block.instructions else None
+            self._take_turn(scope, block.live_in, self.mask)
+            self.mask = self._current_mask(scope)
         if self.counting:
             self.counting.block(index, block)
         live_after = self.graph.live_after(block)
@@ -357,7 +434,7 @@ class _Kernel(Emitter):
         found: dict[int, list] = {}
         open_: dict[tuple, list] = {}
         for i in instructions_:
-            if i.opcode in ("bar", "barrier", "trap"):
+            if i.opcode in ("bar", "barrier", "trap", "enter"):
                 open_.clear()
             if i.opcode in ("ld", "st") and not i.guard and "param" not in i.modifiers:
                 self.instruction = i
@@ -381,9 +458,10 @@ class _Kernel(Emitter):
         offsets = [parse_access(self, i).address.offset for _, i in group]
         return max(offsets) - min(offsets) < 2048 or "shared" in group[0][1].modifiers
 
-    def _take_turn(self, live: int, mask: str) -> None:
+    def _take_turn(self, scope: Scope, live: int, mask: str, also: Sequence[str] = ()) -> None:
         """At a loop's back edge: when the slice is up, let other warps run, or give up if the
-        launch has been stopped. mask: the lanes in the loop, kept at the frame's start."""
+        launch has been stopped. mask: the lanes in the loop, kept at the frame's start. also:
+        masks to save beside those of the scope."""
         left = self.op(f"sub i32 {self.op('load i32, ptr %slice')}, 1")
         self.line(f"store i32 {left}, ptr %slice")
         up, turn, on = (
@@ -398,7 +476,7 @@ class _Kernel(Emitter):
         self.line(f"br i1 {go}, label %{leave}, label %stopped, !prof !0")
         self.label(leave)
         self.line(f"store i32 {mask}, ptr %frame")
-        self._suspend(live, runtime.READY)
+        self._suspend(scope, live, runtime.READY, also)
         self.line(f"br label %{on}")
         self.label(on)
 
@@ -420,8 +498,10 @@ class _Kernel(Emitter):
 
     def _exhausted(self, scope: Scope) -> str:
         """Where the warp goes on when no lane is left in a scope."""
-        if scope.parent is None:
+        if scope is self.structure.root:
             return "exit"
+        if scope.parent is None:
+            return f"leave{scope.entry}"
         component = scope.parent
         if component.cyclic:
             return f"c{component.number}"
@@ -435,11 +515,12 @@ class _Kernel(Emitter):
     def _go(self, at: int, scope: Scope, target: int | None, mask: str) -> None:
         """All lanes of the scope go to target."""
         if target is None or not scope.holds(target):
-            self._leave(target, mask)
+            if not self._leaves(self.graph.blocks[at]):
+                self._leave(target, mask)
             self.line(f"br label %{self._exhausted(scope)}")
             return
         if target <= at:
-            self._take_turn(self.graph.blocks[target].live_in | scope.preserve, mask)
+            self._take_turn(scope, self.graph.blocks[target].live_in | scope.preserve, mask)
             mask = self._current_mask(scope)
         component = scope.component_of(target)
         if component is None:
@@ -501,7 +582,7 @@ class _Kernel(Emitter):
                 mask = self.op(f"or i32 {mask}, {waiting}")
             if component.join is not None:
                 live |= self.graph.blocks[component.join].live_in
-            self._take_turn(live, mask)
+            self._take_turn(component.scope, live, mask, self._waiting(component))
         self.line(f"br label %{self._part_label(component, 0)}")
         for k, part in enumerate(component.parts):
             self.label(f"c{n}_{k}")
@@ -539,7 +620,10 @@ class _Kernel(Emitter):
                 self.write(register, value)
 
     def _instruction(self, block: int, scope: Scope, i: ptx.Instruction, live: int) -> None:
-        if i.opcode in _NOTHING or i.name == "bar.warp.sync":
+        if i.opcode in _NOTHING or i.name == "bar.warp.sync" or i.opcode == "leave":
+            return
+        if i.opcode == "enter":
+            self._enter(scope, i, live)
             return
         if i.opcode in ("bar", "barrier"):
             self._guarded(i, lambda: self._barrier(block, scope, i, live))
@@ -768,7 +852,7 @@ class _Kernel(Emitter):
         barrier = barriers.parse(i)
         if barrier.kind == "red" and i.guard:
             raise self.unsupported(i.text)
-        if scope.parent is not None or i.guard:
+        if scope is not self.structure.root or i.guard:
             alive = self.op("load i32, ptr %alive")
             self._fault_if(_BARRIER, i, self.op(f"xor i32 {alive}, {self.mask}"))
         number = ""
@@ -783,7 +867,7 @@ class _Kernel(Emitter):
         if barrier.kind != "arrive":
             if number.startswith("%"):
                 self.line(f"store i32 {number}, ptr %barrier")
-            self._suspend(live, 0)
+            self._suspend(scope, live, 0)
             self.mask = self._current_mask(scope)
         if barrier.kind == "red":
             self._reduction(block, i, barrier, number)
@@ -840,41 +924,105 @@ class _Kernel(Emitter):
             )
         self._assign(block, i, i.operands[0].name, value)
 
-    def _suspend(self, live: int, flag: int) -> None:
+    def _suspend(self, scope: Scope, live: int, flag: int, also: Sequence[str] = ()) -> None:
         """Saves what is live, returns to the scheduler, and goes on here when called again."""
-        saved = self._saved(live)
+        saved = [
+            (slot, ty, self.frame_place(slot, _bytes(ty), _alignment(ty)))
+            for slot, ty in self._saved(scope, live, also)
+            if slot not in self.resident
+        ]
         label = f"resume{len(self.resumes) + 1}"
         self.resumes.append(label)
         self.layout.resumes.append(self.instruction or self._last)
-        for slot, ty, place in saved:
-            value = self.op(f"load {ty}, ptr {slot}")
-            p = self.op(f"getelementptr i8, ptr %frame, i64 {place}")
-            self.line(f"store {ty} {value}, ptr {p}, align {_alignment(ty)}")
+        self._save(saved, "%frame")
         code = str(len(self.resumes) | flag)
         if flag:
             code = self.op(f"or i32 {code}, {self.op('load i32, ptr %wrote')}")
         self.line(f"ret i32 {code}")
         self.label(label)
-        for slot, ty, place in saved:
-            p = self.op(f"getelementptr i8, ptr %frame, i64 {place}")
-            self.line(
-                f"store {ty} {self.op(f'load {ty}, ptr {p}, align {_alignment(ty)}')}, ptr {slot}"
-            )
+        self._restore(saved, "%frame")
 
-    def _saved(self, live: int) -> list[tuple[str, str, int]]:
-        """(slot, type, place in the frame) of all that must survive a return."""
-        slots = []
-        if not self.whole:
-            slots += [("%mask", "i32"), ("%alive", "i32")]
+    def _save(self, saved: list[tuple[str, str, int]], base: str) -> None:
+        """saved: (slot, type, offset from base)."""
+        for slot, ty, place in saved:
+            value = self.op(f"load {ty}, ptr {slot}")
+            p = self.op(f"getelementptr i8, ptr {base}, i64 {place}")
+            self.line(f"store {ty} {value}, ptr {p}, align {_alignment(ty)}")
+
+    def _restore(self, saved: list[tuple[str, str, int]], base: str) -> None:
+        for slot, ty, place in saved:
+            p = self.op(f"getelementptr i8, ptr {base}, i64 {place}")
+            value = self.op(f"load {ty}, ptr {p}, align {_alignment(ty)}")
+            self.line(f"store {ty} {value}, ptr {slot}")
+
+    def _saved(self, scope: Scope, live: int, also: Sequence[str] = ()) -> list[tuple[str, str]]:
+        """(slot, type) of all that must survive a return to the scheduler."""
+        slots = [] if self.whole else [("%alive", "i32")]
         if self.counted:
             slots.append(("%barrier", "i32"))
-        slots += [(m, "i32") for m in self._mask_slots()]
+        if self.stack_bytes:
+            slots.append(("%stacked", "i64"))
+        return slots + self._kept(scope, live, also)
+
+    def _kept(self, scope: Scope, live: int, also: Sequence[str] = ()) -> list[tuple[str, str]]:
+        """(slot, type) of the state of the kernel or function that a scope is part of."""
+        slots = []
+        if scope.outermost is not self.structure.root:
+            slots.append(("%site", "i32"))
+        if scope is not self.structure.root or not self.whole:
+            slots.append((self._mask_slot(scope), "i32"))
+        slots += [(m, "i32") for m in dict.fromkeys([*self._elsewhere(scope), *also])]
         for name in self.kernel.registers:
             if self.graph.is_live(name, live) and name not in self.shapes.invariant:
                 slots.append((self.slot(name), self.slot_type(name)))
-        return [
-            (slot, ty, self.frame_place(slot, _bytes(ty), _alignment(ty))) for slot, ty in slots
-        ]
+        return slots
+
+    # -- functions -------------------------------------
+
+    def _enter(self, scope: Scope, i: ptx.Instruction, live: int) -> None:
+        """Calls a function: the active lanes go through it, all others wait where they are."""
+        name = i.operands[1].name
+        function = self.structure.functions[name]
+        live = (live | scope.preserve) & ~self.graph.bits(destinations(i))
+        kept, size = [], 0
+        for slot, ty in self._kept(scope, live):
+            size = -(-size // _alignment(ty)) * _alignment(ty)
+            kept.append((slot, ty, size))
+            size += _bytes(ty)
+        size = -(-size // 64) * 64
+        top = self.op("load i64, ptr %stacked")
+        after = self.op(f"add i64 {top}, {size}")
+        full = self.op(f"icmp ugt i64 {after}, {self.stack_bytes}")
+        self._fault_if(_STACK_OVERFLOW, i, self.op(f"select i1 {full}, i32 {self.mask}, i32 0"))
+        self._save(kept, self.op(f"getelementptr i8, ptr %stack, i64 {top}"))
+        self.line(f"store i64 {after}, ptr %stacked")
+        self.line(f"store i32 {self.mask}, ptr {self._mask_slot(function)}")
+        for mask in self._elsewhere(scope):
+            self.line(f"store i32 0, ptr {mask}")
+        sites = self._returns[name]
+        self.line(f"store i32 {len(sites)}, ptr %site")
+        sites.append(self.fresh("back")[1:])
+        self.line(f"br label %b{function.entry}")
+        self.label(sites[-1])
+        top = self.op(f"sub i64 {self.op('load i64, ptr %stacked')}, {size}")
+        self.line(f"store i64 {top}, ptr %stacked")
+        self._restore(kept, self.op(f"getelementptr i8, ptr %stack, i64 {top}"))
+        if self.lanes_end_in_functions:
+            slot = self._mask_slot(scope)
+            mask = self.op(f"load i32, ptr {slot}")
+            mask = self.op(f"and i32 {mask}, {self.op('load i32, ptr %alive')}")
+            self.line(f"store i32 {mask}, ptr {slot}")
+            some, stay = self.op(f"icmp ne i32 {mask}, 0"), self.fresh("stay")[1:]
+            self.line(f"br i1 {some}, label %{stay}, label %{self._exhausted(scope)}")
+            self.label(stay)
+        self.mask = self._current_mask(scope)
+
+    def _return(self, name: str, sites: list[str]) -> None:
+        """Where a function's lanes go when all have reached its end."""
+        self.label(f"leave{self.graph.entries[name]}")
+        site = self.op("load i32, ptr %site")
+        cases = " ".join(f"i32 {n}, label %{label}" for n, label in enumerate(sites))
+        self.line(f"switch i32 {site}, label %never [ {cases} ]")
 
     def frame_place(self, name: str, nbytes: int, align: int = 64) -> int:
         """Where in the warp's frame `name` is kept: memory that stays while the block runs."""

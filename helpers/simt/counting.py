@@ -85,8 +85,8 @@ def _phases(size: int) -> int:
 
 
 class Counting:
-    """Emits the counting. `wider`: for instructions that ptxas has fused with their neighbours, by
-    id, the bytes of the fused access, whose wavefronts are counted as well."""
+    """Emits the counting. `wider`: for accesses that ptxas has fused with their neighbours, by line
+    of the PTX, the bytes of the fused access, whose wavefronts are counted as well."""
 
     def __init__(self, e: Emitter, wider: dict[int, int]):
         self.e, self.wider = e, wider
@@ -139,13 +139,13 @@ class Counting:
             self._add(site.guard + 1, self._lanes(e.mask))
         site.pattern = self._pattern(access, address)
         if site.pattern is None:
-            self._look(site, access, address, number)
+            self._look(site, access, address)
             return
         # One address for all: the same cost whichever lanes are active, but for halves of a warp.
         one = address.uniform and (access.space == "global" or access.size <= rules.WORD)
         site.fixed = one or e.mask == "-1"
         if not site.fixed or access.space == "global" and not address.uniform:
-            self._by_pattern(site, access, address, number)
+            self._by_pattern(site, access, address)
 
     def _pattern(self, access: Access, address: Lanes) -> tuple[int, ...] | None:
         pattern = address.pattern
@@ -160,7 +160,7 @@ class Counting:
             return (0,) * LANES if steps == {0} else None
         return pattern
 
-    def _by_pattern(self, site: Site, access: Access, address: Lanes, number: int) -> None:
+    def _by_pattern(self, site: Site, access: Access, address: Lanes) -> None:
         e = self.e
         site.whole = self.counters.reserve(_phases(access.size) if access.space == "global" else 1)
         whole, some, on = (e.fresh(h)[1:] for h in ("whole", "some", "counted"))
@@ -178,11 +178,11 @@ class Counting:
         if not site.fixed:
             e.line(f"br label %{on}")
             e.label(some)
-            self._look(site, access, address, number)
+            self._look(site, access, address)
             e.line(f"br label %{on}")
             e.label(on)
 
-    def _look(self, site: Site, access: Access, address: Lanes, number: int) -> None:
+    def _look(self, site: Site, access: Access, address: Lanes) -> None:
         """Counts from the addresses of the active lanes."""
         e = self.e
         addresses = e.spread(address)
@@ -194,7 +194,7 @@ class Counting:
         for space in spaces:
             site.seen[space] = self.counters.reserve(LOOKED_AT)
         if access.space != "generic":
-            self._call(site, access.space, addresses, number)
+            self._call(site, access.space, addresses)
             return
         # All lanes of a generic access are taken to be in the space of the first.
         first = e.op(f"call i32 @llvm.cttz.i32(i32 {e.mask}, i1 true)")
@@ -210,14 +210,14 @@ class Counting:
             offset = e.op(f"sub i64 {one}, {start}")
             e.line(f"br i1 {e.op(f'icmp ult i64 {offset}, {nbytes}')}, label %{yes}, label %{no}")
             e.label(yes)
-            self._call(site, space, addresses, number)
+            self._call(site, space, addresses)
             e.line(f"br label %{done}")
             e.label(no)
-        self._call(site, "global", addresses, number)
+        self._call(site, "global", addresses)
         e.line(f"br label %{done}")
         e.label(done)
 
-    def _call(self, site: Site, space: str, addresses: str, number: int) -> None:
+    def _call(self, site: Site, space: str, addresses: str) -> None:
         e = self.e
         if space == "local":
             addresses = e.op(f"sub {_V64} {addresses}, {e.splat('i64', '%local_start')}")
@@ -225,8 +225,8 @@ class Counting:
             addresses = e.op(f"sub {_V64} {addresses}, {e.pattern_constant('i64', starts)}")
         load = site.operation == "load"
         self._count(space, site.size, load, site.seen[space], addresses)
-        if space == "shared" and number in self.wider:
-            wide = self.wider[number]
+        if space == "shared" and site.instruction.ptx_line in self.wider:
+            wide = self.wider[site.instruction.ptx_line]
             site.wider[wide] = self.counters.reserve(LOOKED_AT)
             self._count(space, wide, load, site.wider[wide], addresses)
 

@@ -36,7 +36,6 @@ class AccessCount:
     """One memory instruction's costs, by space; `fused`: as the wider access that ptxas makes of it
     and its neighbours, by that access's bytes."""
 
-    number: int
     instruction: ptx.Instruction
     operation: str  # "load", "store" or "atomic"
     size: int  # bytes a lane accesses
@@ -70,11 +69,11 @@ def interpret(counters: Counters, values: Sequence[int], wider: dict[int, int]) 
     """
     blocks = {index: _block(block, values) for index, block in counters.blocks.items()}
     accesses = []
-    for number, site in counters.sites.items():
+    for site in counters.sites.values():
         costs = _costs(site, blocks[site.block], values)
-        found = AccessCount(number, site.instruction, site.operation, site.size, costs)
-        if number in wider and site.space == "shared":
-            size = wider[number]
+        found = AccessCount(site.instruction, site.operation, site.size, costs)
+        if site.space == "shared" and site.instruction.ptx_line in wider:
+            size = wider[site.instruction.ptx_line]
             found.fused[size] = _cost(site, blocks[site.block], values, "shared", size)
         accesses.append(found)
     return Counts(list(blocks.values()), accesses)

@@ -54,7 +54,6 @@ class Emitter:
     def __init__(self, kernel: ptx.Kernel, shapes: Shapes):
         self.kernel, self.shapes = kernel, shapes
         self.lines: list[str] = []
-        self.slots: list[str] = []  # allocas
         self.entry: list[str] = []  # computed once at the top
         self.declarations: set[str] = set()
         self.constants: list[str] = []  # module-level IR
@@ -64,12 +63,6 @@ class Emitter:
         self._names = 0
         self._functions: set[str] = set()
         self._entry_values: dict[str, str] = {}
-        for name, kind in kernel.registers.items():
-            ty = self.slot_type(name, kind)
-            self.slots += [
-                f"{self.slot(name)} = alloca {ty}",
-                f"store {ty} zeroinitializer, ptr {self.slot(name)}",
-            ]
 
     # -- text ----------------------------------------
 

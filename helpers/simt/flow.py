@@ -1,4 +1,8 @@
-"""Control flow of one kernel: basic blocks, dominators and live registers."""
+"""Control flow of one kernel: basic blocks, dominators and live registers.
+
+Functions that a kernel calls with `enter` (see stack) are graphs of their own beside the kernel's:
+no edge leads into them or back, and what is live in one of them is not live in its callers.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from . import ptx
 from .errors import InvalidPtx
+from .stack import first_label
 
 # Instructions whose first operand is not a destination.
 _NO_DESTINATION = {
@@ -30,6 +35,7 @@ _NO_DESTINATION = {
     "brx",
     "ret",
     "exit",
+    "leave",
 }
 
 _NO_DESTINATION_FORMS = {
@@ -108,12 +114,16 @@ def sources(instruction: ptx.Instruction) -> list[str]:
 
 
 class Graph:
-    """The kernel's blocks in reverse post-order (a block's index is its place in that order)."""
+    """The kernel's blocks in reverse post-order (a block's index is its place in that order).
+
+    entries: the first blocks of the functions behind the kernel's own code, by name. The blocks of
+    each function follow one another.
+    """
 
     def __init__(self, kernel: ptx.Kernel):
         self.kernel = kernel
         self.number = {name: i for i, name in enumerate(kernel.registers)}
-        self.blocks = _reorder(_split(kernel))
+        self.blocks, self.entries = _reorder(*_split(kernel))
         for block in self.blocks:
             for s in block.end.successors:
                 self.blocks[s].predecessors.append(block.index)
@@ -161,7 +171,7 @@ class Graph:
         return after[::-1]
 
 
-def _split(kernel: ptx.Kernel) -> list[Block]:
+def _split(kernel: ptx.Kernel) -> tuple[list[Block], dict[str, int]]:
     blocks = [Block(0)]
     labels: dict[str, int] = {}
     open_block = True  # the last block has no end yet
@@ -200,11 +210,11 @@ def _split(kernel: ptx.Kernel) -> list[Block]:
         block.end.target = labels[name]
         if block.end.guard and block.end.target == block.end.otherwise:
             block.end = Branch(block.end.target, instruction=block.end.instruction)
-    return blocks
+    return blocks, {name: labels[first_label(name)] for name in kernel.functions}
 
 
-def _reorder(blocks: list[Block]) -> list[Block]:
-    """Blocks that can be reached, numbered in reverse post-order.
+def _reorder(blocks: list[Block], entries: dict[str, int]) -> tuple[list[Block], dict[str, int]]:
+    """Blocks that can be reached, numbered in reverse post-order, and where the entries are then.
 
     A block that does nothing but end the kernel is dropped: branches to it become ends.
     """
@@ -226,19 +236,21 @@ def _reorder(blocks: list[Block]) -> list[Block]:
             if block.end.otherwise == block.end.target:
                 block.end = Branch(block.end.target, instruction=block.end.instruction)
     order, seen = [], set()
-    stack = [(0, iter(blocks[0].end.successors))]
-    seen.add(0)
-    while stack:
-        at, successors = stack[-1]
-        for s in successors:
-            if s not in seen:
-                seen.add(s)
-                stack.append((s, iter(blocks[s].end.successors)))
-                break
-        else:
-            order.append(at)
-            stack.pop()
-    order.reverse()
+    for first in (0, *entries.values()):
+        after = []
+        stack = [(first, iter(blocks[first].end.successors))]
+        seen.add(first)
+        while stack:
+            at, successors = stack[-1]
+            for s in successors:
+                if s not in seen:
+                    seen.add(s)
+                    stack.append((s, iter(blocks[s].end.successors)))
+                    break
+            else:
+                after.append(at)
+                stack.pop()
+        order += reversed(after)
     new = {old: i for i, old in enumerate(order)}
     result = []
     for i, old in enumerate(order):
@@ -252,7 +264,7 @@ def _reorder(blocks: list[Block]) -> list[Block]:
                 replace(end, target=renumber(end.target), otherwise=renumber(end.otherwise)),
             )
         )
-    return result
+    return result, {name: new[old] for name, old in entries.items()}
 
 
 def dominators(entry: int, nodes: set[int], successors) -> dict[int, int | None]:

@@ -36,6 +36,8 @@ RESIDENT_BLOCKS = 160
 # A launch is a deadlock if this long (in seconds) all its warps have done nothing but poll.
 DEADLOCK_AFTER = 2.0
 
+_TOO_DEEP = "it calls itself too deeply"
+
 
 class Module:
     """PTX loaded into a device memory: its kernels and its variables.
@@ -130,8 +132,8 @@ class Function:
     ) -> Counts:
         """Runs the kernel as `launch` does and counts what it does.
 
-        wider: for accesses to shared memory, by their place among the kernel's instructions, the
-        bytes of an access that ptxas fuses them and their neighbours into; those are counted too.
+        wider: for accesses to shared memory, by their line of the PTX, the bytes of an access that
+        ptxas fuses them and their neighbours into; those are counted too.
         """
         wider = wider or {}
         instruments = Instruments(count=True, wider=tuple(sorted(wider.items())))
@@ -251,12 +253,9 @@ class _Run:
         )
 
     def _buffer(self, nbytes: int) -> int:
-        """A 256-byte aligned buffer with readable slack on both sides."""
-        self._keep.append(bytearray(nbytes + 2 * SLACK + 256))
-        address = ctypes.addressof(
-            (ctypes.c_char * len(self._keep[-1])).from_buffer(self._keep[-1])
-        )
-        return -(-(address + SLACK) // 256) * 256
+        """A 256-byte aligned buffer with readable slack on both sides, pages used when touched."""
+        self._keep.append(np.zeros(nbytes + 2 * SLACK + 256, np.uint8))
+        return -(-(self._keep[-1].ctypes.data + SLACK) // 256) * 256
 
     def run(self) -> None:
         for context in self.contexts:
@@ -395,7 +394,7 @@ class _Run:
                 f"{self.shared_bytes:,} bytes of shared memory"
             )
         if "local" in i.modifiers and AREA in self.code.layout.local_offsets:
-            return "outside the thread's stack: it calls itself too deeply"
+            return "outside the thread's stack: " + _TOO_DEEP
         if "local" in i.modifiers:
             return "outside the thread's local variables"
         return "at " + self.memory.describe(c.fault_address, c.fault_size, self._own(i))
@@ -425,6 +424,9 @@ class _Run:
 
     def _trap(self, i: ptx.Instruction, c: Context) -> str:
         return "the kernel executed a trap instruction"
+
+    def _stack_overflow(self, i: ptx.Instruction, c: Context) -> str:
+        return "no room on the thread's stack for another call: " + _TOO_DEEP
 
     def _index_overflow(self, i: ptx.Instruction, c: Context) -> str:
         return (

@@ -110,6 +110,7 @@ class Kernel:
     variables: list[Variable] = field(default_factory=list)  # .shared, .local, .param of calls
     max_threads: int | None = None
     targets: dict[str, list[str]] = field(default_factory=dict)  # lists of labels for brx.idx
+    functions: list[str] = field(default_factory=list)  # those whose code the body has (see stack)
 
 
 @dataclass

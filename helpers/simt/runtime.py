@@ -28,6 +28,7 @@ FAULT_KINDS = {
     5: "index overflow",
     6: "assert",
     7: "deadlock",
+    8: "stack overflow",
 }
 
 # Bits of the address spaces a check accepts.
@@ -140,7 +141,11 @@ declare i64 @llvm.vector.reduce.or.v8i64(<8 x i64>)
 """
 
 
-def scheduler(warps: int, frame_bytes: int, barrier_bytes: int) -> str:
+# Where a warp's frame holds the bytes in use of the stack that follows it, if it has one.
+STACK_FIELD = 8
+
+
+def scheduler(warps: int, frame_bytes: int, stack_bytes: int, barrier_bytes: int) -> str:
     """IR of @run, which a worker thread calls: it takes blocks from the launch until none is left.
 
     Within a block it runs each warp until it waits at a barrier, its slice is up or it is done, and
@@ -149,6 +154,8 @@ def scheduler(warps: int, frame_bytes: int, barrier_bytes: int) -> str:
     A warp that comes back from a slice at the same place with the same registers has only polled.
     When all that can run do that, the host is asked what to do (`Launch.idle`): start another
     block, wait for the other workers, or call it a deadlock.
+
+    frame_bytes: of a warp's frame, its stack included; stack_bytes: of that stack.
 
     barrier_bytes: 0 where all barriers are __syncthreads(): then they open when no warp is ready.
     Otherwise the size of the block's record of barriers, which @release opens (see barriers).
@@ -163,6 +170,14 @@ def scheduler(warps: int, frame_bytes: int, barrier_bytes: int) -> str:
         clear, release = "", ""
         opened, opens = "", "%none_ready"
         let_go = "[ %none_ready, %progress ]"
+    chunks = f"%chunks = add i64 {(frame_bytes - stack_bytes) // 64}, "
+    if stack_bytes:
+        chunks = f"""%stacked.p = getelementptr i8, ptr %frame, i64 {STACK_FIELD}
+  %stacked = load i64, ptr %stacked.p
+  %stack_chunks = udiv i64 %stacked, 64
+  {chunks}%stack_chunks"""
+    else:
+        chunks += "0"
     return f"""{_SETTLED}
 define void @run(ptr %cx) {{
 entry:
@@ -231,7 +246,8 @@ compare:
   %frame_at = mul i64 %w64, {frame_bytes}
   %frame = getelementptr i8, ptr %frames, i64 %frame_at
   %shadow = getelementptr i8, ptr %shadows, i64 %frame_at
-  %same = call i1 @settled(ptr %frame, ptr %shadow, i64 {frame_bytes // 64})
+  {chunks}
+  %same = call i1 @settled(ptr %frame, ptr %shadow, i64 %chunks)
   %poll = zext i1 %same to i32
   br label %stepped
 stepped:

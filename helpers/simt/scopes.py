@@ -3,7 +3,8 @@
 A *scope* is a part of the flow graph with one entry in which the lanes that entered it together
 move in lockstep: inside it a branch whose condition is the same for all lanes is an ordinary
 branch, and registers that hold one value for the whole warp stay scalars. The kernel itself is
-the outermost scope.
+the outermost scope; each function that it calls with `enter` is an outermost scope of its own,
+which the lanes that call together enter together.
 
 A branch whose condition differs between lanes, and the blocks it can reach before its immediate
 post-dominator (the *join*), form a *component* of the scope the branch is in. Regions that
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .flow import Graph, dominators
+from .flow import Graph, dominators, sources
 
 _END = -1  # the post-dominator tree's root
 
@@ -37,6 +38,10 @@ class Scope:
     reenters: bool = False  # edges back to the entry leave the scope
     components: list[Component] = field(default_factory=list)
     preserve: int = 0
+
+    @property
+    def outermost(self) -> Scope:
+        return self if self.parent is None else self.parent.scope.outermost
 
     def holds(self, target: int | None) -> bool:
         """Whether an edge to `target` from within stays within."""
@@ -59,8 +64,8 @@ class Component:
 class Structure:
     """The scopes and components of a graph, given which branches diverge.
 
-    root: the outermost scope; owner[b]: the innermost scope of block b; components: all of them,
-    numbered.
+    root: the kernel's outermost scope; functions: those of the functions, by name; owner[b]: the
+    innermost scope of block b; components: all of them, numbered.
     """
 
     def __init__(self, graph: Graph, divergent: set[int]):
@@ -68,8 +73,14 @@ class Structure:
         self.divergent = divergent
         self.components: list[Component] = []
         self.owner: dict[int, Scope] = {}
-        self.root = Scope(0, set(range(len(graph.blocks))))
-        self._build(self.root)
+        self.root, *others = [self._outermost(b) for b in (0, *graph.entries.values())]
+        self.functions = dict(zip(graph.entries, others, strict=True))
+
+    def _outermost(self, entry: int) -> Scope:
+        blocks = self.graph.blocks
+        scope = Scope(entry, _reach([entry], lambda b: blocks[b].end.successors, None))
+        self._build(scope)
+        return scope
 
     def _successors(self, scope: Scope):
         blocks = self.graph.blocks
@@ -155,7 +166,10 @@ class Structure:
             for s in successors(b):
                 if s in entries and place[s] <= place[part_of[b]]:
                     component.cyclic = True
-        at_join = 0 if component.join is None else self.graph.blocks[component.join].live_in
+        if component.join is None:
+            at_join = self._results(scope.outermost)
+        else:
+            at_join = self.graph.blocks[component.join].live_in
         outer = scope.preserve
         for e in order:
             part = Scope(e, members[e], component)
@@ -164,6 +178,16 @@ class Structure:
                 if component.cyclic or place[other] > place[e]:
                     part.preserve |= live[other]
             component.parts.append(part)
+
+    def _results(self, outermost: Scope) -> int:
+        """The registers that hold a function's results at its end."""
+        return self.graph.bits(
+            r
+            for b in outermost.blocks
+            for i in self.graph.blocks[b].instructions
+            if i.opcode == "leave"
+            for r in sources(i)
+        )
 
     def _waits(self, blocks: set[int]) -> bool:
         """Whether there is a barrier of the block in one of these."""

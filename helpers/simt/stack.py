@@ -1,13 +1,19 @@
-"""Functions that are recursive or called through pointers: one copy each, a stack, and jumps.
+"""Functions that are recursive or called through pointers: one copy of each, and a stack.
 
-After this a kernel has no calls but those of the system, and no brx.idx: all is ordinary PTX.
+They stay functions: the kernel's body gets, behind its own code, the code of each, which begins
+at the label `enter:NAME`, and two instructions that PTX does not have (see `codegen` for how they
+run, and `flow` and `scopes` for what they mean to the flow graph):
 
-Every thread has a stack in its local memory, and the register `STACK` points to the frame of the
-function it is in. A frame holds the number of the call site to return to, the function's local
-variables, and the registers it still needs after a call, which the callee (perhaps itself) may
-overwrite. A call moves the arguments to registers named by their positions, notes its number and
-jumps; a return compares the number with every call site's. A function's address is 16 times its
-place in the module, counted from 1.
+    enter {results}, NAME, {arguments}    the active lanes run the function and come back together
+    leave {results}                       the function's end
+
+Arguments and results are registers that belong to the function. What a caller still needs after
+a call is kept for it, so a function may call itself. Its local variables lie in the thread's
+stack, in local memory, from the address in the register `%stack:NAME` on, which is an argument.
+
+A call by address compares it with those of all functions of the same signature, and calls the one
+it is, in one group of lanes after the other. A function's address is 16 times its place in the
+module, counted from 1. A jump table becomes comparisons and branches.
 """
 
 from __future__ import annotations
@@ -16,11 +22,8 @@ from dataclasses import replace
 
 from . import ptx
 from .calls import Body, call_parts, callee, calls_in, inline, place_kind, renamed
-from .flow import Graph
 
-STACK_BYTES = 32 * 1024
-STACK = "%stack"
-SITE = "%call_site"
+STACK_BYTES = 32 * 1024  # of a thread
 AREA = "__stack"
 
 
@@ -41,6 +44,11 @@ def expand(module: ptx.Module, kernel: ptx.Kernel) -> ptx.Kernel:
     return kernel
 
 
+def first_label(name: str) -> str:
+    """The label a function's code begins at."""
+    return f"enter:{name}"
+
+
 class _Linker:
     def __init__(self, module: ptx.Module, kernel: ptx.Kernel):
         self.module = module
@@ -54,25 +62,24 @@ class _Linker:
             shared |= {f for f in reachable if f in self._reachable(module.functions[f])[0]}
         body = inline(module, kernel, shared)
         self.result = body.kernel
-        self.lines: list = []
-        self.sites: list[tuple[str | None, str]] = []  # (callee, None: any; label to return to)
         self.shared = [f for f in module.functions if f in shared & reachable]
         if not self.shared:
             return
+        self.lines: list = []
+        self.sites = 0
         self.bodies = {
             f: self._renamed(inline(module, module.functions[f], shared)) for f in self.shared
         }
-        self.frames = {f: self._frame(b) for f, b in self.bodies.items()}
-        self.result.registers |= {STACK: "b64", SITE: "b32"}
-        self.result.variables.append(ptx.Variable(AREA, "local", 16, STACK_BYTES))
-        self._emit("mov.u64", STACK, ptx.Symbol(AREA))
+        self.frames = {f: self._frame(b.kernel) for f, b in self.bodies.items()}
+        self.deep = any(size for _, size in self.frames.values())  # any local variables
+        if self.deep:
+            self.result.variables.append(ptx.Variable(AREA, "local", 16, STACK_BYTES))
         self._append(None, body)
         self._emit("exit")
         for f in self.shared:
             self._append(f, self.bodies[f])
-        for f in self.shared:
-            self._returns(f)
         self.result.body = self.lines
+        self.result.functions = list(self.shared)
 
     # -- which functions -------------------------------------------------------------------------
 
@@ -137,178 +144,167 @@ class _Linker:
             body.words,
         )
 
-    def _frame(self, body: Body) -> tuple[dict[str, int], dict[str, int], int]:
-        """Offsets of a function's local variables and of its saved registers; bytes in all."""
-        at, variables, saved = 16, {}, {}
-        for v in body.kernel.variables:
-            if v.space == "local":
+    def _frame(self, function: ptx.Kernel) -> tuple[dict[str, int], int]:
+        """Offsets of a function's local variables in its frame, and the frame's size.
+
+        What it passes to the system is not among them: that is not needed after the call.
+        """
+        passed = {
+            s.name
+            for i in calls_in(function)
+            if not self._is_ours(i)
+            for s in (*call_parts(i)[0], *call_parts(i)[2])
+        }
+        at, variables = 0, {}
+        for v in function.variables:
+            if v.space == "local" and v.name not in passed:
                 at = -(-at // v.align) * v.align
                 variables[v.name] = at
                 at += v.nbytes
-        for register, kind in body.kernel.registers.items():
-            size = 4 if kind == "pred" else ptx.SIZES[kind]
-            at = -(-at // size) * size
-            saved[register] = at
-            at += size
-        return variables, saved, -(-at // 16) * 16
+        return variables, -(-at // 16) * 16
 
     def _append(self, name: str | None, body: Body) -> None:
-        """Puts a body into the kernel, its calls as jumps; name None: the kernel's own."""
+        """Puts a body into the kernel, its calls as `enter`; name None: the kernel's own."""
         function = body.kernel
-        variables = {} if name is None else self.frames[name][0]
-        if name is not None:
+        variables = self.frames[name][0] if name else {}
+        if name:
             self.result.registers |= function.registers
             self.result.targets |= function.targets
-            self.result.variables += [v for v in function.variables if v.space != "local"]
-            self.lines.append(ptx.Label(f"enter:{name}"))
-            self._emit("st.local.u32", ptx.Address(ptx.Register(STACK)), SITE)
-            for k, v in enumerate(function.parameters):
+            self.result.variables += [v for v in function.variables if v.name not in variables]
+            self.lines.append(ptx.Label(first_label(name)))
+            if self.deep:
+                self._stack_of(name)
+            for v, passed in zip(function.parameters, self._arguments(name), strict=True):
                 for at, register in body.places[v.name].items():
-                    self._emit(_move(at[1]), register, self._passed("argument", k, at))
-        graph = Graph(replace(function, body=list(function.body))) if name is not None else None
-        live = {}
-        if graph is not None:
-            for block in graph.blocks:
-                for i, after in zip(block.instructions, graph.live_after(block), strict=True):
-                    live[id(i)] = {r for r in graph.number if graph.is_live(r, after)}
+                    self._emit(_move(at[1]), register, passed[at])
         for item in function.body:
             if isinstance(item, ptx.Label):
                 self.lines.append(item)
-            elif item.opcode == "call" and self._is_jump(item):
-                self._call(name, body, item, live.get(id(item), set()))
-            elif item.opcode == "ret" and name is not None:
-                self._return(name, body, item)
+            elif item.opcode == "call" and self._is_ours(item):
+                self._call(name, body, item)
+            elif item.opcode == "ret" and name:
+                jump = {"opcode": "bra", "modifiers": ()}
+                self.lines.append(replace(item, **jump, operands=[ptx.Symbol(f"leave:{name}")]))
             else:
-                self.lines.append(self._with_frame(item, variables))
+                self.lines.append(self._with_frame(name, item, variables))
+        if name:
+            self._leave(name, body)
 
-    def _is_jump(self, i: ptx.Instruction) -> bool:
+    def _is_ours(self, i: ptx.Instruction) -> bool:
+        """Whether a call is not one of the system."""
         target = callee(i)
         return not isinstance(target, ptx.Symbol) or target.name in self.module.functions
 
-    def _with_frame(self, i: ptx.Instruction, variables: dict[str, int]) -> ptx.Instruction:
-        """Local variables of a function lie in its frame, at an offset from STACK."""
+    def _with_frame(
+        self, name: str | None, i: ptx.Instruction, variables: dict[str, int]
+    ) -> ptx.Instruction:
+        """Local variables of a function lie in its frame."""
         for k, o in enumerate(i.operands):
             base = o.base if isinstance(o, ptx.Address) else o
             if isinstance(base, ptx.Symbol) and base.name in variables:
                 offset = variables[base.name] + base.offset
                 if isinstance(o, ptx.Address):
-                    new = ptx.Address(ptx.Register(STACK), offset + o.offset)
+                    new = ptx.Address(ptx.Register(self._stack_of(name)), offset + o.offset)
                     i = replace(i, operands=[*i.operands[:k], new, *i.operands[k + 1 :]])
                 else:  # mov of its address
-                    new = [i.operands[0], ptx.Register(STACK), ptx.Immediate(offset)]
+                    stack = ptx.Register(self._stack_of(name))
+                    new = [i.operands[0], stack, ptx.Immediate(offset)]
                     i = replace(i, opcode="add", modifiers=("s64",), operands=new)
         return i
 
     # -- calls and returns -----------------------------------------------------------------------
 
-    def _call(self, caller: str | None, body: Body, i: ptx.Instruction, live: set[str]) -> None:
-        results, target, arguments = call_parts(i)
-        site = len(self.sites) + 1
-        back = f"return:{site}"
+    def _call(self, caller: str | None, body: Body, i: ptx.Instruction) -> None:
+        self.sites += 1
         self.source = i
-        skip = f"skip:{site}"
+        _, target, _ = call_parts(i)
+        past = f"past:{self.sites}"
         if i.guard:
-            self.lines.append(
-                replace(
-                    i,
-                    opcode="bra",
-                    modifiers=(),
-                    operands=[ptx.Symbol(skip)],
-                    guard_negated=not i.guard_negated,
-                )
-            )
-        for k, variable in enumerate(arguments):
+            self._branch(past, i.guard, not i.guard_negated)
+        if isinstance(target, ptx.Symbol):
+            self._enter(caller, body, i, target.name)
+        else:
+            for f in self.addressed:
+                if not self._fits(i, f):
+                    continue
+                value = ptx.Immediate(function_address(self.module, f))
+                test, other = f"%is{self.sites}:{f}", f"other{self.sites}:{f}"
+                self.result.registers[test] = "pred"
+                self._emit("setp.eq.u64", test, target, value)
+                self._branch(other, test, True)
+                self._enter(caller, body, i, f)
+                self._branch(past)
+                self.lines.append(ptx.Label(other))
+            self._emit("trap")
+        self.lines.append(ptx.Label(past))
+
+    def _fits(self, i: ptx.Instruction, name: str) -> bool:
+        """Whether a call passes as many arguments and results as a function has."""
+        results, _, arguments = call_parts(i)
+        function = self.module.functions[name]
+        return (len(results), len(arguments)) == (len(function.results), len(function.parameters))
+
+    def _enter(self, caller: str | None, body: Body, i: ptx.Instruction, name: str) -> None:
+        results, _, arguments = call_parts(i)
+        given, returned = [], []
+        if self.deep:
+            if caller:
+                size = ptx.Immediate(self.frames[caller][1])
+                self._emit("add.s64", self._stack_of(name), self._stack_of(caller), size)
+            else:
+                self._emit("mov.u64", self._stack_of(name), ptx.Symbol(AREA))
+            given.append(self._stack_of(name))
+        for variable, passed in zip(arguments, self._arguments(name), strict=True):
             for at, register in body.places[variable.name].items():
-                self._emit(_move(at[1]), self._passed("argument", k, at), register)
-        _, saved, size = self.frames[caller] if caller else ({}, {}, 0)
-        returned = {r for v in results for r in body.places[v.name].values()}
-        kept = [r for r in saved if r in live - returned]
-        for r in kept:
-            self._keep(body, r, saved[r])
-        self._emit("add.s64", STACK, STACK, ptx.Immediate(size))
-        self._emit("mov.u32", SITE, ptx.Immediate(site))
-        direct = isinstance(target, ptx.Symbol)
-        self.sites.append((target.name if direct else None, back))
-        if direct:
-            self._emit("bra", ptx.Symbol(f"enter:{target.name}"))
-        else:
-            self._jump_by_address(target, site)
-        self.lines.append(ptx.Label(back))
-        self._emit("sub.s64", STACK, STACK, ptx.Immediate(size))
-        for r in kept:
-            self._take(body, r, saved[r])
-        for k, variable in enumerate(results):
+                if at in passed:
+                    self._emit(_move(at[1]), passed[at], register)
+                    given.append(passed[at])
+        places = list(zip(results, self._results(name), strict=True))
+        for _, passed in places:
+            returned += passed.values()
+        self._emit("enter", _registers(returned), ptx.Symbol(name), _registers(given))
+        for variable, passed in places:
             for at, register in body.places[variable.name].items():
-                self._emit(_move(at[1]), register, self._passed("result", k, at))
-        self.lines.append(ptx.Label(skip))
+                if at in passed:
+                    self._emit(_move(at[1]), register, passed[at])
 
-    def _jump_by_address(self, target: ptx.Register, site: int) -> None:
-        for f in self.addressed:
-            value = ptx.Immediate(function_address(self.module, f))
-            self._branch_if_equal(f"%is{site}:{f}", "u64", target, value, f"enter:{f}")
-        self._emit("trap")
-
-    def _branch_if_equal(self, test: str, kind: str, a, b, label: str) -> None:
-        """setp and bra, with a predicate register called `test`."""
-        self.result.registers[test] = "pred"
-        self._emit(f"setp.eq.{kind}", test, a, b)
-        self._emit("bra", ptx.Symbol(label))
-        self.lines[-1].guard = test
-
-    def _keep(self, body: Body, register: str, offset: int) -> None:
-        kind = body.kernel.registers[register]
-        place = ptx.Address(ptx.Register(STACK), offset)
-        if kind == "pred":
-            word = f"{register}#word"
-            self.result.registers[word] = "b32"
-            self._emit("selp.u32", word, ptx.Immediate(1), ptx.Immediate(0), register)
-            self._emit("st.local.u32", place, word)
-        else:
-            self._emit(f"st.local.b{8 * ptx.SIZES[kind]}", place, register)
-
-    def _take(self, body: Body, register: str, offset: int) -> None:
-        kind = body.kernel.registers[register]
-        place = ptx.Address(ptx.Register(STACK), offset)
-        if kind == "pred":
-            word = f"{register}#word"
-            self._emit("ld.local.u32", word, place)
-            self._emit("setp.ne.u32", register, word, ptx.Immediate(0))
-        else:
-            self._emit(f"ld.local.b{8 * ptx.SIZES[kind]}", register, place)
-
-    def _return(self, name: str, body: Body, i: ptx.Instruction) -> None:
-        self.source = i
-        stay = f"stay:{name}:{len(self.lines)}"
-        if i.guard:
-            self.lines.append(
-                replace(
-                    i, opcode="bra", operands=[ptx.Symbol(stay)], guard_negated=not i.guard_negated
-                )
-            )
-        for k, v in enumerate(body.kernel.results):
-            for at, register in body.places[v.name].items():
-                self._emit(_move(at[1]), self._passed("result", k, at), register)
-        self._emit("bra", ptx.Symbol(f"leave:{name}"))
-        self.lines.append(ptx.Label(stay))
-
-    def _returns(self, name: str) -> None:
-        """Where a function's returns go: back to whichever site called."""
+    def _leave(self, name: str, body: Body) -> None:
         self.lines.append(ptx.Label(f"leave:{name}"))
-        self._emit("ld.local.u32", SITE, ptx.Address(ptx.Register(STACK)))
-        for number, (target, back) in enumerate(self.sites, 1):
-            if target == name or target is None and name in self.addressed:
-                value = ptx.Immediate(number)
-                self._branch_if_equal(f"%back{number}:{name}", "u32", SITE, value, back)
-        self._emit("trap")
+        returned = []
+        for v, passed in zip(body.kernel.results, self._results(name), strict=True):
+            for at, register in body.places[v.name].items():
+                self._emit(_move(at[1]), passed[at], register)
+                returned.append(passed[at])
+        self._emit("leave", _registers(returned))
         self._emit("exit")
 
-    def _passed(self, what: str, k: int, at: tuple[int, int]) -> str:
-        """The register in which the k-th argument's (result's) bytes at (offset, size) travel."""
-        name = f"%{what}{k}+{at[0]}:{at[1]}"
-        self.result.registers[name] = place_kind(at[1])
-        return name
+    def _stack_of(self, name: str) -> str:
+        """The register with the address of a function's frame."""
+        self.result.registers[f"%stack:{name}"] = "b64"
+        return f"%stack:{name}"
+
+    def _arguments(self, name: str) -> list[dict[tuple[int, int], str]]:
+        """For each parameter of a function the registers its bytes, (offset, size), travel in."""
+        return self._passed("argument", name, self.bodies[name].kernel.parameters)
+
+    def _results(self, name: str) -> list[dict[tuple[int, int], str]]:
+        return self._passed("result", name, self.bodies[name].kernel.results)
+
+    def _passed(self, what: str, name: str, variables: list[ptx.Variable]) -> list[dict]:
+        found = []
+        for k, v in enumerate(variables):
+            at_of = {}
+            for at in self.bodies[name].places[v.name]:
+                at_of[at] = f"%{what}{k}+{at[0]}:{at[1]}:{name}"
+                self.result.registers[at_of[at]] = place_kind(at[1])
+            found.append(at_of)
+        return found
 
     source = ptx.Instruction("call", (), [])  # whose line the instructions made here carry
+
+    def _branch(self, label: str, guard: str | None = None, negated: bool = False) -> None:
+        self._emit("bra", ptx.Symbol(label))
+        self.lines[-1].guard, self.lines[-1].guard_negated = guard, negated
 
     def _emit(self, name: str, *operands) -> None:
         opcode, *modifiers = name.split(".")
@@ -324,6 +320,10 @@ class _Linker:
                 text=name,
             )
         )
+
+
+def _registers(names: list[str]) -> ptx.Vector:
+    return ptx.Vector(tuple(ptx.Register(n) for n in names))
 
 
 def _move(size: int) -> str:
