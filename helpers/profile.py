@@ -20,6 +20,8 @@ from __future__ import annotations
 import csv
 import html
 import io
+import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +30,7 @@ from typing import Any
 
 from helpers import fusion, sass
 from helpers.replica import Replica, replica
-from helpers.simt import ptx
+from helpers.simt import ptx, rules
 from helpers.simt.counts import AccessCount, BlockCount, Cost, Counts
 from helpers.toolkit import ToolkitError
 
@@ -162,7 +164,7 @@ class Profile:
 
     def __str__(self) -> str:
         rows = [
-            (f"{line.file}:{line.number}" if line.file != self.file else str(line.number), *_cells(t))
+            (self._place(line), *_cells(t))
             for line in self.lines
             for t in line.traffic
         ]
@@ -171,6 +173,9 @@ class Profile:
         shape = f"grid {self.grid}, block {self.block}"
         notes = [f"Not counted as on hardware: {reason}" for reason in self.unresolved]
         return "\n".join([f"{self.file}, {self.kernel}, {shape}", table, *notes])
+
+    def _place(self, line: Line) -> str:
+        return str(line.number) if line.file == self.file else f"{line.file}:{line.number}"
 
     def _totals(self) -> list[Traffic]:
         kinds = {(t.space, t.operation) for line in self.lines for t in line.traffic}
@@ -260,7 +265,7 @@ def profile(
     if write:
         launch.write_back(run)
     program = launch.program
-    lines = _by_line(counts, fused)
+    lines = _by_line(counts)
     return Profile(
         program.entry,
         program.file,
@@ -328,7 +333,7 @@ class _Fused:
 # -- from counts to lines ----------------------------------------
 
 
-def _by_line(counts: Counts, fused: _Fused) -> dict[tuple[str, int], tuple[list, list]]:
+def _by_line(counts: Counts) -> dict[tuple[str, int], tuple[list, list]]:
     """(file, line) -> (its accesses, (instruction, block) of all its instructions)."""
     lines: dict[tuple[str, int], tuple[list, list]] = defaultdict(lambda: ([], []))
     for access in counts.accesses:
@@ -348,6 +353,7 @@ def _line(
     executed: list[tuple[ptx.Instruction, BlockCount]],
     fused: _Fused,
 ) -> Line:
+    """Adds up one line's counts. FLOPs are those of the lanes that reach an instruction's block."""
     parts: dict[tuple[str, str], list[Traffic]] = defaultdict(list)
     for access in accesses:
         for space, cost in access.costs.items():
@@ -407,11 +413,17 @@ def _sum(space: str, operation: str, parts: Iterable[Traffic]) -> Traffic:
     return Traffic(space, operation, *sums, hardware)
 
 
-_FLOATS = {"f16": "f16", "f16x2": "f16", "bf16": "bf16", "bf16x2": "bf16", "f32": "f32", "f64": "f64"}
+_FLOATS = {k: k.removesuffix("x2") for k in ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")}
+_PRODUCT = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 
 def flops_of(i: ptx.Instruction) -> tuple[str, int]:
     """(type, floating-point operations of a lane): an FMA counts as two, as everywhere."""
+    if i.opcode in ("mma", "wmma"):
+        shape = next(filter(None, map(_PRODUCT.fullmatch, i.modifiers)), None)
+        if shape is None or "load" in i.modifiers or "store" in i.modifiers:
+            return "", 0
+        return "tensor", 2 * math.prod(map(int, shape.groups())) // rules.LANES
     kind = _FLOATS.get(i.modifiers[-1] if i.modifiers else "")
     each = {"fma": 2, "mad": 2, "add": 1, "sub": 1, "mul": 1, "div": 1, "sqrt": 1, "rcp": 1,
             "rsqrt": 1}.get(i.opcode, 0)  # fmt: skip
@@ -427,13 +439,12 @@ _TITLES = ("space", "operation", "requests", "sectors", "ideal", "wavefronts", "
 
 def _cells(t: Traffic) -> tuple[str, ...]:
     shared = t.space == "shared"
-    blank = "" if shared else None
     return (
         t.space,
         t.operation,
         f"{t.requests:,}",
-        blank if shared else f"{t.sectors:,}",
-        blank if shared else f"{t.ideal_sectors:,}",
+        "" if shared else f"{t.sectors:,}",
+        "" if shared else f"{t.ideal_sectors:,}",
         f"{t.wavefronts:,}" if shared else "",
         f"{t.ideal_wavefronts:,}" if shared else "",
         f"{t.conflicts:,}" if shared else "",

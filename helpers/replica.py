@@ -224,8 +224,8 @@ def _copied(found: Replica, k: int, argument: Any) -> _Pointer | np.generic:
         found.on_host[start] = argument
         return _Pointer(start, 0)
     if isinstance(argument, (bool, float)):
-        raise DoesNotFit(f"argument {k} is the Python {type(argument).__name__} {argument!r}, which "
-                         "has no fixed size: write np.float32(…) or np.int32(…)")
+        raise DoesNotFit(f"argument {k} is the Python {type(argument).__name__} {argument!r}, "
+                         "which has no fixed size: write np.float32(…) or np.int32(…)")
     address = int(getattr(argument, "gpudata", argument))
     cuda = driver()
     try:
