@@ -574,3 +574,35 @@ extern "C" __global__ void copies(const float *a, float *o) {
     found = fuse(ptx.parse(text).kernels["copies"], function)
     assert found.unresolved == () and found.others == ()
     assert shapes(found.groups) == {("STS", 1, 1): 1, ("LDS", 1, 1): 1, ("STG.E", 1, 1): 1}
+
+
+def test_loads_that_sank_below_a_branch_are_unresolved():
+    found = handwritten("""
+  setp.gt.u32 %p1, %r2, 5;
+  ld.shared.f32 %f4, [%r5+4];
+  ld.shared.f32 %f5, [%r5+40];
+  mov.f32 %f3, %f1;
+  @%p1 bra after;
+  sin.approx.f32 %f3, %f4; sin.approx.f32 %f3, %f3; sin.approx.f32 %f3, %f3;
+  sin.approx.f32 %f3, %f3; sin.approx.f32 %f3, %f3; sin.approx.f32 %f3, %f3;
+  add.f32 %f3, %f3, %f5;
+  st.global.f32 [%rd2+4], %f3;
+  bar.sync 0;
+after:""")
+    (doubt,) = doubts(found)
+    assert "was moved under a condition" in doubt
+
+
+def test_the_arms_of_a_branch_may_become_predicates():
+    found = handwritten("""
+  setp.gt.u32 %p1, %r2, 5;
+  @%p1 bra other;
+  ld.shared.f32 %f4, [%r5+4];
+  add.f32 %f3, %f4, %f4;
+  bra after;
+other:
+  ld.shared.f32 %f4, [%r5+4];
+  mul.f32 %f3, %f4, %f4;
+after:""")
+    assert found.unresolved == ()
+    assert [g.predicated for g in found.groups if g.opcode == "LDS"] == [True, True]
