@@ -287,8 +287,8 @@ def profile(
 class _Fused:
     """Which accesses of a kernel ptxas has fused. PTX instructions are named by their line there.
 
-    wider: the first of each fused group -> the bytes of its one machine access; later: the others;
-    doubts: instructions whose machine code is not known -> why.
+    wider: the first of each fused group -> the bytes of its one machine access; later: the others,
+    and what has no machine instruction of its own at all; doubts: instructions whose machine code is not known -> why.
     """
 
     def __init__(self, text: str, kernel: str):
@@ -309,6 +309,7 @@ class _Fused:
             if others:
                 self.wider[place[first]] = group.width
                 self.later |= {place[number] for number in others}
+        self.later |= {place[number] for number in found.removed}
         for entry in found.unresolved:
             self.doubts |= dict.fromkeys((place[n] for n in entry.members), entry.reason)
 
@@ -318,7 +319,7 @@ class _Fused:
         return tuple(dict.fromkeys(reasons))
 
     def hardware(self, access: AccessCount, space: str, cost: Cost) -> Hardware:
-        """What the machine executes for one PTX access; nothing for the later ones of a group."""
+        """What the machine executes for one PTX access."""
         line = access.instruction.ptx_line
         reason = self.everything or self.doubts.get(line, "")
         if reason:
