@@ -288,7 +288,8 @@ class _Fused:
     """Which accesses of a kernel ptxas has fused. PTX instructions are named by their line there.
 
     wider: the first of each fused group -> the bytes of its one machine access; later: the others,
-    and what has no machine instruction of its own at all; doubts: instructions whose machine code is not known -> why.
+    and what has no machine instruction of its own at all; doubts: instructions whose machine code
+    is not known -> why.
     """
 
     def __init__(self, text: str, kernel: str):
