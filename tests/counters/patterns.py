@@ -55,10 +55,10 @@ def _kernel(space: str, operation: str, size: int) -> str:
         "shared": f"__shared__ alignas(128) char s[{SPAN}]; "
         "unsigned a = (unsigned)__cvta_generic_to_shared(s) + at;",
         "local": f"alignas(16) char l[{SPAN // LANES}]; l[at % 7] = at; "
-        'unsigned a; asm volatile("{.reg .u64 t; cvta.to.local.u64 t, %1; cvt.u32.u64 %0, t;}" '
-        ': "=r"(a) : "l"(l)); a += at;',
+        'unsigned long long a; asm volatile("cvta.to.local.u64 %0, %1;" : "=l"(a) : "l"(l)); '
+        "a += at;",
     }[space]
-    letter = "l" if space == "global" else "r"
+    letter = "r" if space == "shared" else "l"
     how = space if space == "local" else f"volatile.{space}"
     values = [f"v{k}" for k in range(max(1, size // 4))]
     declared = "unsigned short" if size < 4 else "unsigned"

@@ -67,10 +67,11 @@ def names() -> list[str]:
 
 def launch() -> None:
     """Launches the patterns, then the kernels."""
+    from pycuda.compiler import SourceModule
+
     import helpers.autoinit  # noqa: F401
     from helpers.kernels import KERNELS, tiled
     from helpers.memory import allocate, driver, upload
-    from pycuda.compiler import SourceModule
 
     module = SourceModule(patterns.source(), no_extern_c=True)
     places, active = (module.get_global(name)[0] for name in ("places", "active"))
