@@ -35,7 +35,7 @@ from helpers.simt.counts import AccessCount, BlockCount, Cost, Counts
 from helpers.toolkit import ToolkitError
 
 SPACES = ("global", "shared", "local")
-OPERATIONS = ("load", "store", "atomic")
+OPERATIONS = ("load", "store", "atomic", "copy", "matrix")
 ARCH = "sm_90"  # whose machine code tells what is fused: the H200's, which the counts are held to
 
 
@@ -56,7 +56,8 @@ class Traffic:
     """What warps have asked of one space with one kind of operation, on one line or on many.
 
     requests: times that a warp executed such an instruction with any lane active.
-    lanes: active lanes in all of them; bytes: what they asked for.
+    lanes: active lanes in all of them; bytes: what they asked for. operation: "load", "store",
+    "atomic", "copy" (cp.async, its reads of global memory) or "matrix" (ldmatrix).
     sectors, ideal_sectors: 32-byte pieces of global or local memory, and how few would hold the
     bytes. wavefronts, ideal_wavefronts: passes through shared memory, and how many groups of lanes
     there were. Each is 0 in the other space.

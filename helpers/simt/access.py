@@ -254,7 +254,7 @@ class Memory:
     """Emits ld, st, atom and red.
 
     observers: what emits code of its own beside each access, by a method
-    access(access, address, instruction id, instruction).
+    access(access, address, instruction).
     """
 
     def __init__(self, e: Emitter, layout, observers: list):
@@ -262,9 +262,10 @@ class Memory:
         self.checks = Checks(e, layout)
         self.checked: dict[int, bool] = {}  # instruction ids a merged check has covered
 
-    def _observed(self, access: Access, address: Lanes, number: int, i: ptx.Instruction) -> None:
+    def observed(self, access: Access, address: Lanes, i: ptx.Instruction) -> None:
+        """Lets the observers emit code beside an access of the active lanes."""
         for observer in self.observers:
-            observer.access(access, address, number, i)
+            observer.access(access, address, i)
 
     def address(self, access: Access) -> Lanes:
         """base + 0 as i64 (the offset is added by the user of the address)."""
@@ -330,7 +331,7 @@ class Memory:
             return self._load_parameter(access)
         address = self.address(access)
         self._check(access, address, number)
-        self._observed(access, address, number, i)
+        self.observed(access, address, i)
         ty, offset = llvm_type(access.kind), access.address.offset
         volatile = "volatile " if {"volatile", "relaxed", "acquire"} & set(i.modifiers) else ""
         if address.uniform:
@@ -427,7 +428,7 @@ class Memory:
             raise e.unsupported()
         address = self.address(access)
         self._check(access, address, number)
-        self._observed(access, address, number, i)
+        self.observed(access, address, i)
         source = i.operands[1]
         parts = source.elements if isinstance(source, ptx.Vector) else [source]
         values = [e.lanes(p, access.kind) for p in parts]
@@ -487,7 +488,7 @@ class Memory:
             raise e.unsupported()
         address = self.address(access)
         self._check(access, address, number)
-        self._observed(access, address, number, i)
+        self.observed(access, address, i)
         pointers = self.pointers(access, address, access.address.offset)
         first = 1 if i.opcode == "red" else 2
         operands = [e.spread(e.lanes(o, access.kind)) for o in i.operands[first:]]

@@ -37,7 +37,7 @@ class AccessCount:
     and its neighbours, by that access's bytes."""
 
     instruction: ptx.Instruction
-    operation: str  # "load", "store" or "atomic"
+    operation: str  # as in counting.Site
     size: int  # bytes a lane accesses
     costs: dict[str, Cost]
     fused: dict[int, Cost] = field(default_factory=dict)
@@ -69,7 +69,7 @@ def interpret(counters: Counters, values: Sequence[int], wider: dict[int, int]) 
     """
     blocks = {index: _block(block, values) for index, block in counters.blocks.items()}
     accesses = []
-    for site in counters.sites.values():
+    for site in counters.sites:
         costs = _costs(site, blocks[site.block], values)
         found = AccessCount(site.instruction, site.operation, site.size, costs)
         if site.space == "shared" and site.instruction.ptx_line in wider:
@@ -102,18 +102,17 @@ def _cost(site: Site, block: BlockCount, values: Sequence[int], space: str, size
     runs, lanes = block.runs, block.lanes
     if site.guard >= 0:
         runs, lanes = values[site.guard : site.guard + 2]
+    each = rules.local_requests(size) if space == "local" else 1
     if site.pattern is not None and site.whole < 0:
-        if site.fixed:
-            units, ideal = _priced(site, space, size, 0)
-            cost.add(runs, lanes, runs * units, runs * ideal)
-            return cost
+        units, ideal = _priced(site, space, size, 0)
+        cost.add(runs * each, lanes, runs * units, runs * ideal)
     elif site.pattern is not None:
         phases = rules.SECTOR // site.size if space == "global" else 1
         for phase in range(phases):
             times = values[site.whole + phase]
             if times:
                 units, ideal = _priced(site, space, size, phase * site.size)
-                cost.add(times, rules.LANES * times, times * units, times * ideal)
+                cost.add(times * each, rules.LANES * times, times * units, times * ideal)
     counter = site.seen.get(space, -1) if size == site.size else site.wider.get(size, -1)
     if counter >= 0:
         cost.add(*values[counter : counter + 4])

@@ -1,6 +1,7 @@
 """How an access of a warp is served by the memory system: sectors, banks, wavefronts.
 
-Measured on an H200, and unchanged since Volta as far as NVIDIA's documents tell:
+Measured on an H200 (tests/counters has the patterns and the counts), and unchanged since Volta as
+far as NVIDIA's documents tell:
 
 - Global memory moves in sectors, aligned pieces of 32 bytes. A request costs as many as its lanes
   touch.
@@ -8,11 +9,17 @@ Measured on an H200, and unchanged since Volta as far as NVIDIA's documents tell
   4 bytes a lane is one group, of 8 bytes two halves of the warp, of 16 bytes four quarters. A group
   takes as many wavefronts as the bank with the most different 4-byte words has of them. Lanes that
   read the same word share it.
-- Two groups of a load merge where lanes come in pairs that read the same: if every active lane has
-  the address of lane xor 1, or that lane is inactive, or the same holds with lane xor 2. The halves
-  of an 8-byte load merge then, and the first two and the last two quarters of a 16-byte load.
-  Stores never merge.
-- Local memory is interleaved: word k of the 32 lanes lies in 128 consecutive bytes.
+- Neighbouring groups of a load merge, the halves of an 8-byte load, the first two and the last two
+  quarters of a 16-byte load, where lanes come in pairs that read the same (every active lane has
+  the address of lane xor 1, or that lane is idle; or the same holds with lane xor 2) and if the
+  merged group has no conflict, so that it takes one wavefront. But the first two quarters do not
+  merge where lane 31 is active and any of their lanes is idle. Stores never merge.
+- An atomic operation takes lanes with one address one after the other: in shared memory as many
+  wavefronts as the bank with the most lanes has of them, in global memory sectors anew for the
+  first lane of each address, then for the second, and so on.
+- Local memory is interleaved: word k of the 32 lanes lies in 128 consecutive bytes. An access of 8
+  or 16 bytes a lane is 2 or 4 requests of 4 bytes.
+- ldmatrix takes the 8 rows of each matrix as a quarter of a 16-byte load, without merging.
 
 Addresses are one for each of the 32 lanes; `mask` has a bit for each active one. They are aligned
 to the size of the access, as PTX demands.
@@ -20,6 +27,7 @@ to the size of the access, as PTX demands.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 LANES = 32
@@ -46,18 +54,39 @@ def ideal_sectors(addresses: Sequence[int], mask: int, size: int) -> int:
 
 def lane_groups(addresses: Sequence[int], mask: int, size: int, load: bool) -> list[list[int]]:
     """The groups of active lanes that shared memory serves one after the other."""
-    count = max(1, size // WORD)  # of groups, before any merge: 1, 2 or 4
-    if count > 1 and load and any(_paired(addresses, mask, distance) for distance in (1, 2)):
-        count //= 2
-    lanes = LANES // count
-    groups = [[k for k in active(mask) if k // lanes == group] for group in range(count)]
+    groups = _split(mask, size)
+    if len(groups) > 1 and load and _in_pairs(addresses, mask):
+        groups = [
+            g
+            for k in range(0, len(groups), 2)
+            for g in _merged(groups[k], groups[k + 1], addresses, mask, size)
+        ]
     return [group for group in groups if group]
 
 
-def _paired(addresses: Sequence[int], mask: int, distance: int) -> bool:
-    return all(
-        addresses[lane] == addresses[lane ^ distance] or not mask >> (lane ^ distance) & 1
-        for lane in active(mask)
+def _split(mask: int, size: int) -> list[list[int]]:
+    """The warp's active lanes in 1, 2 or 4 groups."""
+    count = max(1, size // WORD)
+    return [[k for k in active(mask) if k * count // LANES == group] for group in range(count)]
+
+
+def _merged(
+    first: list[int], second: list[int], addresses: Sequence[int], mask: int, size: int
+) -> list[list[int]]:
+    both = first + second
+    lower = size == 16 and both and both[0] < 16
+    if lower and mask >> 31 & 1 and mask & 0xFFFF != 0xFFFF:
+        return [first, second]
+    return [both] if both and len(wavefronts_of(both, addresses, size)) == 1 else [first, second]
+
+
+def _in_pairs(addresses: Sequence[int], mask: int) -> bool:
+    return any(
+        all(
+            addresses[lane] == addresses[lane ^ distance] or not mask >> (lane ^ distance) & 1
+            for lane in active(mask)
+        )
+        for distance in (1, 2)
     )
 
 
@@ -78,6 +107,33 @@ def wavefronts(addresses: Sequence[int], mask: int, size: int, load: bool) -> tu
     """
     groups = lane_groups(addresses, mask, size, load)
     return sum(len(wavefronts_of(g, addresses, size)) for g in groups), len(groups)
+
+
+def atomic_wavefronts(addresses: Sequence[int], mask: int) -> tuple[int, int]:
+    """(wavefronts, ideal wavefronts) of an atomic operation on 4 bytes of shared memory a lane."""
+    lanes = Counter(addresses[lane] // WORD % BANKS for lane in active(mask))
+    return max(lanes.values()), 1
+
+
+def atomic_sectors(addresses: Sequence[int], mask: int) -> int:
+    """Sectors of an atomic operation on global memory."""
+    seen: Counter[int] = Counter()
+    touched = set()
+    for lane in active(mask):
+        touched.add((seen[addresses[lane]], addresses[lane] // SECTOR))
+        seen[addresses[lane]] += 1
+    return len(touched)
+
+
+def matrix_wavefronts(rows: Sequence[int], matrices: int) -> tuple[int, int]:
+    """(wavefronts, ideal wavefronts) of ldmatrix; rows: 8 addresses for each matrix."""
+    groups = [range(8 * k, 8 * k + 8) for k in range(matrices)]
+    return sum(len(wavefronts_of(g, rows, 16)) for g in groups), matrices
+
+
+def local_requests(size: int) -> int:
+    """How many requests one access to local memory is."""
+    return max(1, size // WORD)
 
 
 def local_sectors(offsets: Sequence[int], mask: int, size: int) -> int:

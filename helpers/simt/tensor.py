@@ -495,6 +495,7 @@ def _load_matrices(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     address, offset = e.memory.address(access), access.address.offset
     outer, e.mask = e.mask, str((1 << 8 * count) - 1) if count < 4 else "-1"
     e.memory.checks.emit(access, address, offset, offset + 16, 16, [(offset, _as(e, i, "ld"))])
+    e.memory.observed(access, address, i)
     e.mask = outer
     results = []
     for matrix, target in enumerate(_registers(i.operands[0])):

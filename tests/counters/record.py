@@ -25,25 +25,32 @@ from tests.counters import patterns
 ROOT = Path(__file__).resolve().parent.parent.parent
 SIZES = ((256, 256, 256), (1024, 1024, 1024), (100, 37, 65))  # M, N, K of the lessons' kernels
 
-_T = "l1tex__t_{what}_pipe_lsu_mem_{space}_op_{op}.sum"
-_WAVES = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared{}.sum"
+_OPERATIONS = {"load": "ld", "store": "st", "atom": "atom", "red": "red", "copy": "ldgsts"}
 _COUNTED = {
-    **{f"{s} {o} {w}": _T.format(what=w, space=s, op=o[:2] if o in ("load", "store") else o)
-       for s in ("global", "local") for o in ("load", "store", "atom", "red")
-       for w in ("requests", "sectors") if s == "global" or o in ("load", "store")},
-    "shared load wavefronts": _WAVES.format("_op_ld"),
-    "shared store wavefronts": _WAVES.format("_op_st"),
-    "shared wavefronts": _WAVES.format(""),
-    "shared ideal wavefronts": "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_ideal.sum",
+    f"{space} {name} {what}": f"l1tex__t_{what}_pipe_lsu_mem_{space}_op_{op}.sum"
+    for space in ("global", "local")
+    for name, op in _OPERATIONS.items()
+    for what in ("requests", "sectors")
+    if space == "global" and name != "copy" or name in ("load", "store")
+}
+_COUNTED |= {
+    f"global copy {what}": f"smsp__sass_l1tex_t_{what}_pipe_lsu_mem_global_op_ldgsts.sum"
+    for what in ("requests", "sectors")
+}
+_COUNTED |= {
+    f"shared {name} wavefronts": f"smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum"
+    for name, op in (_OPERATIONS | {"matrix": "ldsm"}).items()
+    if name != "red"
+}
+_COUNTED |= {
     "shared load instructions": "smsp__sass_inst_executed_op_shared_ld.sum",
     "shared store instructions": "smsp__sass_inst_executed_op_shared_st.sum",
-    "shared atom instructions": "smsp__inst_executed_op_shared_atom.sum",
-    "plain shared load wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
-    "plain shared atom wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum",
-    "plain shared load conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
-    "plain shared store conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
-    "plain shared atom conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum",
-}  # fmt: skip
+    "shared atom instructions": "smsp__sass_inst_executed_op_shared_atom.sum",
+    "shared load conflicts": "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "shared store conflicts": "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "shared load conflicts (plain)": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "shared store conflicts (plain)": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+}
 
 
 def main(arguments: list[str]) -> int:
@@ -74,11 +81,14 @@ def launch() -> None:
     from helpers.memory import allocate, driver, upload
 
     module = SourceModule(patterns.source(), no_extern_c=True)
-    places, active = (module.get_global(name)[0] for name in ("places", "active"))
+    places, targets, active = (
+        module.get_global(name)[0] for name in ("places", "targets", "active")
+    )
     cuda = driver()
     with allocate((patterns.SPAN + 256,), np.uint8, fill=0) as memory:
         for pattern in patterns.patterns():
             cuda.memcpy_htod(places, np.array(pattern.places, np.uint32))
+            cuda.memcpy_htod(targets, np.array(pattern.targets, np.uint32))
             cuda.memcpy_htod(active, np.array([pattern.mask], np.uint32))
             module.get_function(pattern.kernel)(memory, block=(32, 1, 1), grid=(1, 1))
     random = np.random.default_rng(1)
@@ -96,7 +106,7 @@ def record() -> dict:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log.csv")
         command = ["ncu", "--csv", "--log-file", str(log), "--metrics", ",".join(_COUNTED.values()),
-                   "--kernel-name", "regex:^(global|shared|local|matmul)_", "--replay-mode",
+                   "--kernel-name", "regex:^(global|shared|local|ca|cg|matmul)_", "--replay-mode",
                    "kernel", sys.executable, "-m", "tests.counters.record", "--run"]  # fmt: skip
         subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "MATMUL_BACKEND": "gpu"})
         text = log.read_text()

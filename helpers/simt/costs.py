@@ -1,0 +1,345 @@
+"""What a request costs, as IR: `rules` in the code that counts.
+
+A function for each space, operation and size takes the lanes' addresses and the active mask and
+adds to four counters: requests, active lanes, units (sectors or wavefronts) and ideal units.
+"""
+
+from __future__ import annotations
+
+from . import rules
+from .emitter import Emitter, vector
+from .shapes import LANES
+
+_V32, _V64 = vector("i32"), vector("i64")
+
+
+def count_function(e: Emitter, cost: str, operation: str, size: int) -> str:
+    """The function (counters, memo, addresses, mask) for a request: its name.
+
+    cost: "global", "shared", "local" or "matrix" (ldmatrix); operation: "load", "store", "atomic"
+    or "copy"; size: bytes a lane accesses. Addresses are offsets in shared and local memory. memo:
+    MEMO words of the request's own instruction, zero at first.
+    """
+    name = f"{cost}.{operation}.{size}"
+    _declare(e)
+    head = f"i64 @cost.{name}({_V64} %a, i32 %mask) noinline"
+    e.function(f"@cost.{name}", head, _COSTS[cost](size, operation))
+    head = f"void @count.{name}(ptr %c, ptr %memo, {_V64} %a, i32 %mask) noinline"
+    requests = rules.local_requests(size) if cost == "local" else 1
+    e.function(f"@count.{name}", head, _remembered(f"@cost.{name}", cost == "global", requests))
+    return f"@count.{name}"
+
+
+def _declare(e: Emitter) -> None:
+    e.declarations |= {
+        "declare i32 @llvm.ctpop.i32(i32)",
+        "declare i32 @llvm.cttz.i32(i32, i1)",
+        "declare i32 @llvm.umax.i32(i32, i32)",
+        f"declare i64 @llvm.vector.reduce.or.v{LANES}i64({_V64})",
+    }
+    e.function("@count.add", "void @count.add(ptr %c, i32 %index, i64 %amount)", _ADD)
+    head = f"i32 @count.leaders({_V64} %v, i32 %mask) noinline"
+    e.function("@count.leaders", head, _LEADERS)
+    head = f"i32 @count.distinct({_V64} %v, i32 %mask) noinline"
+    e.function("@count.distinct", head, _DISTINCT)
+    head = f"i32 @count.most({_V64} %units, i32 %mask, i64 %banks) noinline"
+    e.function("@count.most", head, _MOST)
+    head = f"i32 @count.wavefronts({_V64} %units, i32 %mask, i64 %banks) noinline"
+    e.function("@count.wavefronts", head, _WAVEFRONTS)
+    head = f"i1 @count.paired({_V64} %v, {_V64} %other, i32 %mask, i32 %others) noinline"
+    e.function("@count.paired", head, _PAIRED)
+
+
+_ADD = """\
+  %p = getelementptr i64, ptr %c, i32 %index
+  %old = load i64, ptr %p
+  %new = add i64 %old, %amount
+  store i64 %new, ptr %p
+  ret void"""
+
+# The first active lane of each value: strike out the first lane's equals, and so on.
+_LEADERS = f"""entry:
+  br label %next
+next:
+  %left = phi i32 [ %mask, %entry ], [ %left1, %lane ]
+  %found = phi i32 [ 0, %entry ], [ %found1, %lane ]
+  %none = icmp eq i32 %left, 0
+  br i1 %none, label %finish, label %lane
+lane:
+  %l = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %bit = shl i32 1, %l
+  %found1 = or i32 %found, %bit
+  %x = extractelement {_V64} %v, i32 %l
+  %one = insertelement {_V64} poison, i64 %x, i32 0
+  %all = shufflevector {_V64} %one, {_V64} poison, {_V32} zeroinitializer
+  %same = icmp eq {_V64} %v, %all
+  %equals = bitcast {vector("i1")} %same to i32
+  %others = xor i32 %equals, -1
+  %left1 = and i32 %left, %others
+  br label %next
+finish:
+  ret i32 %found"""
+
+# How many different values the active lanes have.
+_DISTINCT = f"""\
+  %first = call i32 @count.leaders({_V64} %v, i32 %mask)
+  %n = call i32 @llvm.ctpop.i32(i32 %first)
+  ret i32 %n"""
+
+# The most active lanes that have the same unit % banks (a power of two).
+_MOST = f"""entry:
+  %counts = alloca [32 x i32], align 64
+  store [32 x i32] zeroinitializer, ptr %counts
+  %low = sub i64 %banks, 1
+  br label %next
+next:
+  %left = phi i32 [ %mask, %entry ], [ %left1, %lane ]
+  %most = phi i32 [ 0, %entry ], [ %most1, %lane ]
+  %none = icmp eq i32 %left, 0
+  br i1 %none, label %finish, label %lane
+lane:
+  %l = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %less = sub i32 %left, 1
+  %left1 = and i32 %left, %less
+  %x = extractelement {_V64} %units, i32 %l
+  %bank = and i64 %x, %low
+  %p = getelementptr i32, ptr %counts, i64 %bank
+  %old = load i32, ptr %p
+  %new = add i32 %old, 1
+  store i32 %new, ptr %p
+  %most1 = call i32 @llvm.umax.i32(i32 %most, i32 %new)
+  br label %next
+finish:
+  ret i32 %most"""
+
+# The wavefronts of one group of lanes: as above, of lanes with different units.
+_WAVEFRONTS = f"""\
+  %first = call i32 @count.leaders({_V64} %units, i32 %mask)
+  %n = call i32 @count.most({_V64} %units, i32 %first, i64 %banks)
+  ret i32 %n"""
+
+# Whether every active lane whose partner is active has its partner's value.
+_PAIRED = f"""\
+  %differ = icmp ne {_V64} %v, %other
+  %bits = bitcast {vector("i1")} %differ to i32
+  %both = and i32 %mask, %others
+  %bad = and i32 %bits, %both
+  %ok = icmp eq i32 %bad, 0
+  ret i1 %ok"""
+
+# A site's memo: entries of 32 relative addresses, then phase, mask and cost (MEMO_ENTRY words).
+# Which entry: something of where two lanes are, so that patterns that take turns find a place each.
+_ENTRIES = 32
+_MEMO_ENTRY = 40
+MEMO = _ENTRIES * _MEMO_ENTRY  # words
+
+
+def _remembered(cost: str, by_phase: bool, requests: int) -> str:
+    """Adds a request's cost, and finds the cost of one like another in the memo: the same lanes, at
+    the same distances, and for global memory at the same place in a sector."""
+    step, last = 13, _ENTRIES - 1
+    return f"""entry:
+  %lane = call i32 @llvm.cttz.i32(i32 %mask, i1 true)
+  %first = extractelement {_V64} %a, i32 %lane
+  %one = insertelement {_V64} poison, i64 %first, i32 0
+  %all = shufflevector {_V64} %one, {_V64} poison, {_V32} zeroinitializer
+  %away = sub {_V64} %a, %all
+  %on = bitcast i32 %mask to {vector("i1")}
+  %relative = select {vector("i1")} %on, {_V64} %away, {_V64} zeroinitializer
+  %phase = and i64 %first, {rules.SECTOR - 1 if by_phase else 0}
+  %x = extractelement {_V64} %relative, i32 1
+  %y = extractelement {_V64} %relative, i32 18
+  %y1 = mul i64 %y, {step}
+  %xy = add i64 %x, %y1
+  %xyz = add i64 %xy, %phase
+  %hash = lshr i64 %xyz, 2
+  %at = and i64 %hash, {last}
+  %place = mul i64 %at, {_MEMO_ENTRY}
+  %known = getelementptr i64, ptr %memo, i64 %place
+  %known.phase = getelementptr i64, ptr %known, i64 {LANES}
+  %known.mask = getelementptr i64, ptr %known, i64 {LANES + 1}
+  %known.cost = getelementptr i64, ptr %known, i64 {LANES + 2}
+  %wide = zext i32 %mask to i64
+  %then = load {_V64}, ptr %known, align 64
+  %then.phase = load i64, ptr %known.phase
+  %then.mask = load i64, ptr %known.mask
+  %then.cost = load i64, ptr %known.cost
+  %moved = xor {_V64} %then, %relative
+  %any = call i64 @llvm.vector.reduce.or.v{LANES}i64({_V64} %moved)
+  %shifted = xor i64 %then.phase, %phase
+  %other = xor i64 %then.mask, %wide
+  %differs0 = or i64 %any, %shifted
+  %differs = or i64 %differs0, %other
+  %hit = icmp eq i64 %differs, 0
+  br i1 %hit, label %add, label %look
+look:
+  %found = call i64 {cost}({_V64} %a, i32 %mask)
+  store {_V64} %relative, ptr %known, align 64
+  store i64 %phase, ptr %known.phase
+  store i64 %wide, ptr %known.mask
+  store i64 %found, ptr %known.cost
+  br label %add
+add:
+  %cost = phi i64 [ %then.cost, %entry ], [ %found, %look ]
+  %units = and i64 %cost, 65535
+  %ideal = lshr i64 %cost, 16
+  %active = call i32 @llvm.ctpop.i32(i32 %mask)
+  %lanes = zext i32 %active to i64
+  call void @count.add(ptr %c, i32 0, i64 {requests})
+  call void @count.add(ptr %c, i32 1, i64 %lanes)
+  call void @count.add(ptr %c, i32 2, i64 %units)
+  call void @count.add(ptr %c, i32 3, i64 %ideal)
+  ret void"""
+
+
+# Costs: units in the low 16 bits, ideal units above.
+
+
+def _shift(size: int) -> str:
+    return f"splat (i64 {size.bit_length() - 1})"
+
+
+def _end(units: str, ideal: str) -> str:
+    return f"""
+  %high = shl i32 {ideal}, 16
+  %both = or i32 %high, {units}
+  %result = zext i32 %both to i64
+  ret i64 %result"""
+
+
+def _global_cost(size: int, operation: str) -> str:
+    touched = f"""\
+  %sectors = lshr {_V64} %a, {_shift(rules.SECTOR)}
+  %touched = call i32 @count.distinct({_V64} %sectors, i32 %mask)"""
+    if operation == "atomic":  # the first lanes of all addresses, then the second ones, ...
+        touched = f"""entry:
+  %sectors = lshr {_V64} %a, {_shift(rules.SECTOR)}
+  br label %next
+next:
+  %left = phi i32 [ %mask, %entry ], [ %left1, %next ]
+  %sum = phi i32 [ 0, %entry ], [ %touched, %next ]
+  %now = call i32 @count.leaders({_V64} %a, i32 %left)
+  %some = call i32 @count.distinct({_V64} %sectors, i32 %now)
+  %touched = add i32 %sum, %some
+  %left1 = xor i32 %left, %now
+  %over = icmp eq i32 %left1, 0
+  br i1 %over, label %all, label %next
+all:"""
+    return f"""{touched}
+  %different = call i32 @count.distinct({_V64} %a, i32 %mask)
+  %bytes = mul i32 %different, {size}
+  %more = add i32 %bytes, {rules.SECTOR - 1}
+  %ideal = udiv i32 %more, {rules.SECTOR}{_end("%touched", "%ideal")}"""
+
+
+def _local_cost(size: int, operation: str) -> str:
+    words = max(1, size // rules.WORD)
+    eighths = ", ".join(f"i64 {lane * rules.WORD // rules.SECTOR}" for lane in range(LANES))
+    return f"""\
+  %words = lshr {_V64} %a, {_shift(rules.WORD)}
+  %rows = mul {_V64} %words, splat (i64 {rules.LINE // rules.SECTOR})
+  %places = add {_V64} %rows, <{eighths}>
+  %first = call i32 @count.distinct({_V64} %places, i32 %mask)
+  %touched = mul i32 %first, {words}
+  %active = call i32 @llvm.ctpop.i32(i32 %mask)
+  %bytes = mul i32 %active, {size}
+  %more = add i32 %bytes, {rules.SECTOR - 1}
+  %ideal = udiv i32 %more, {rules.SECTOR}{_end("%touched", "%ideal")}"""
+
+
+def _shared_cost(size: int, operation: str) -> str:
+    unit = max(size, rules.WORD)
+    banks = rules.BANKS * rules.WORD // unit
+    groups = unit // rules.WORD
+    lines = [f"  %units = lshr {_V64} %a, {_shift(unit)}"]
+    if operation == "atomic":
+        lines.append(f"  %most = call i32 @count.most({_V64} %units, i32 %mask, i64 {banks})")
+        return "\n".join([*lines, _end("%most", "1")])
+    merging = groups > 1 and operation == "load"
+    lines.append(_in_pairs() if merging else "")
+    waves = ideal = "0"
+    for k in range(0, groups, 2 if merging else 1):
+        lines += [_group(f"{j}", groups, j, banks) for j in ((k, k + 1) if merging else (k,))]
+        cost, count = f"%cost.{k}", f"%count.{k}"
+        if merging:
+            lines.append(_merged(k, groups, banks))
+            cost, count = f"%best.{k}", f"%fewest.{k}"
+        lines += [
+            f"  %waves.{k} = add i32 {waves}, {cost}",
+            f"  %ideal.{k} = add i32 {ideal}, {count}",
+        ]
+        waves, ideal = f"%waves.{k}", f"%ideal.{k}"
+    return "\n".join([*lines, _end(waves, ideal)])
+
+
+def _signed(bits: int) -> int:
+    return bits - (bits >> 31 << 32)
+
+
+def _group(tag: str, count: int, k: int, banks: int) -> str:
+    """%cost.tag: wavefronts of the k-th of `count` groups; %count.tag: 1, or 0 if it idles."""
+    lanes = LANES // count
+    return f"""\
+  %in.{tag} = and i32 %mask, {_signed(((1 << lanes) - 1) << k * lanes)}
+  %cost.{tag} = call i32 @count.wavefronts({_V64} %units, i32 %in.{tag}, i64 {banks})
+  %some.{tag} = icmp ne i32 %in.{tag}, 0
+  %count.{tag} = zext i1 %some.{tag} to i32"""
+
+
+def _in_pairs() -> str:
+    """%pairs: whether lanes come in pairs that read the same."""
+    lines = []
+    for distance, lower in ((1, 0x55555555), (2, 0x33333333)):
+        partners = ", ".join(f"i32 {lane ^ distance}" for lane in range(LANES))
+        lines.append(f"""\
+  %other.{distance} = shufflevector {_V64} %a, {_V64} poison, {_V32} <{partners}>
+  %down0.{distance} = lshr i32 %mask, {distance}
+  %down.{distance} = and i32 %down0.{distance}, {lower}
+  %up0.{distance} = and i32 %mask, {lower}
+  %up.{distance} = shl i32 %up0.{distance}, {distance}
+  %others.{distance} = or i32 %down.{distance}, %up.{distance}
+  %paired.{distance} = call i1 @count.paired({_V64} %a, {_V64} %other.{distance}, i32 %mask, \
+i32 %others.{distance})""")
+    return "\n".join([*lines, "  %pairs = or i1 %paired.1, %paired.2"])
+
+
+def _merged(k: int, groups: int, banks: int) -> str:
+    """%best.k, %fewest.k: cost and count of groups k and k + 1, merged if they may be."""
+    may = "%pairs"
+    lines = [_group(f"m{k}", groups // 2, k // 2, banks)]
+    if groups == 4 and k == 0:
+        lines.append("""\
+  %low = and i32 %mask, 65535
+  %idle = icmp ne i32 %low, 65535
+  %last = icmp slt i32 %mask, 0
+  %never = and i1 %idle, %last
+  %may = xor i1 %never, true
+  %pairs.0 = and i1 %pairs, %may""")
+        may = "%pairs.0"
+    lines.append(f"""\
+  %apart.{k} = add i32 %cost.{k}, %cost.{k + 1}
+  %both.{k} = add i32 %count.{k}, %count.{k + 1}
+  %free.{k} = icmp ule i32 %cost.m{k}, 1
+  %merge.{k} = and i1 {may}, %free.{k}
+  %best.{k} = select i1 %merge.{k}, i32 %cost.m{k}, i32 %apart.{k}
+  %fewest.{k} = select i1 %merge.{k}, i32 %count.m{k}, i32 %both.{k}""")
+    return "\n".join(lines)
+
+
+def _matrix_cost(size: int, operation: str) -> str:
+    """ldmatrix: `size` is 16 times the number of matrices."""
+    matrices = size // 16
+    lines = [f"  %units = lshr {_V64} %a, {_shift(16)}"]
+    waves = "0"
+    for k in range(matrices):
+        lines += [_group(f"{k}", 4, k, 8), f"  %waves.{k} = add i32 {waves}, %cost.{k}"]
+        waves = f"%waves.{k}"
+    return "\n".join([*lines, _end(waves, str(matrices))])
+
+
+_COSTS = {
+    "global": _global_cost,
+    "shared": _shared_cost,
+    "local": _local_cost,
+    "matrix": _matrix_cost,
+}
