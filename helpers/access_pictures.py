@@ -1,12 +1,12 @@
-"""Pictures of one memory access of a warp: the banks of shared memory, the sectors of global memory.
+"""Pictures of one memory access of a warp: banks of shared memory, sectors of global memory.
 
     bank_picture(addresses, mask, size, load)     # shared: 32 banks, a row for each wavefront
     sector_picture(addresses, mask, size)         # global: lanes, 32-byte sectors, 128-byte lines
     local_picture(offsets, mask, size)            # local: the same, as it lies interleaved
 
-`addresses` are those of the 32 lanes in bytes, `mask` has a bit for each active lane, `size` is what
-a lane accesses, in bytes. What is drawn comes from `helpers.simt.rules`; `bank_table` and
-`sector_table` give it as data. `Profile.picture` draws the accesses of a launch.
+`addresses` are those of the 32 lanes in bytes, `mask` has a bit for each active lane, `size` is
+what a lane accesses, in bytes. What is drawn comes from `helpers.simt.rules`; `bank_table`,
+`sector_table` and `local_table` give it as data. `Profile.picture` draws accesses of a launch.
 
 Colours are as in `helpers.plots`; hatching and words repeat what they say.
 """
@@ -392,7 +392,7 @@ class _Sheet:
         axes.axis("off")
         left = 0.3 - LEFT
         if title:
-            most = int(LANES / _units("m", 17)) + 10  # characters that fit beside each other
+            most = int((LEFT + LANES) / _units("m", 17))  # characters of a line
             title = "\n".join(
                 line if len(line) <= most else line[: most - 1] + "…" for line in title.split("\n")
             )
