@@ -191,9 +191,9 @@ def _group(axes: Axes, top: float, height: float, group: tuple[int, ...]) -> Non
 
 def _wavefront(axes: Axes, top: float, height: float, wavefront: Wavefront) -> None:
     if not wavefront.first:
-        _box(axes, 0, top, BANKS, height, PALE, hatch="//", edge="#F6CDB5", lw=0)
-    for bank in range(BANKS):
-        _box(axes, bank, top, 1, height, lw=0.6)
+        _box(axes, 0, top, BANKS, height, PALE, hatch="//", edge="#F6CDB5", lw=0, zorder=0)
+    axes.vlines(range(BANKS + 1), top, top + height, color=LINE, lw=0.6, zorder=0.5)
+    axes.hlines([top, top + height], 0, BANKS, color=LINE, lw=0.6, zorder=0.5)
     for first, count, lanes in _runs(wavefront):
         several = len(lanes) > 1
         style = {"facecolor": ORANGE if several else SKY, "hatch": ".." if several else None}
@@ -496,7 +496,8 @@ def _number(count: int, noun: str) -> str:
 
 
 def _sentence(title: str) -> str:
-    return "; ".join(" ".join(line.split()) for line in title.splitlines()) + "." * bool(title)
+    lines = [" ".join(line.split()).rstrip(".;") for line in title.splitlines()]
+    return "; ".join(lines) + "." * bool(title)
 
 
 def _lanes_in_words(mask: int) -> str:
