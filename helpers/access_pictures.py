@@ -198,7 +198,7 @@ def _wavefront(axes: Axes, top: float, height: float, wavefront: Wavefront) -> N
         several = len(lanes) > 1
         style = {"facecolor": ORANGE if several else SKY, "hatch": ".." if several else None}
         for k in range(count):
-            _box(axes, first + k, top, 1, height, lw=0.4, **style)
+            _box(axes, first + k, top, 1, height, lw=0.4, edge=INK if several else LINE, **style)
         _box(axes, first, top, count, height, edge=INK, lw=1.2, zorder=4)
         if several and _beside(axes, first, count, top + height / 2, wavefront, lanes):
             continue
@@ -208,11 +208,13 @@ def _wavefront(axes: Axes, top: float, height: float, wavefront: Wavefront) -> N
 def _beside(
     axes: Axes, first: int, count: int, y: float, wavefront: Wavefront, lanes: tuple[int, ...]
 ) -> bool:
-    """Writes the lanes that share words beside them, if the banks there are idle."""
+    """Writes the lanes that share words beside them, if the banks on both sides are idle."""
+    after = first + count
+    if first - 1 in wavefront.words or after in wavefront.words:
+        return False
     text = f"lanes {_ranges(lanes)}" if len(_ranges(lanes)) < 20 else f"{len(lanes)} lanes"
     room = math.ceil(_units(text, 14) + 0.4)
     style = {"fontsize": 14, "bbox": {"facecolor": PAPER, "pad": 0.6, "lw": 0}}
-    after = first + count
     if after + room <= BANKS and not any(b in wavefront.words for b in range(after, after + room)):
         _say(axes, after + 0.2, y, text, ha="left", **style)
     elif first >= room and not any(b in wavefront.words for b in range(first - room, first)):
@@ -392,7 +394,7 @@ class _Sheet:
         axes.axis("off")
         left = 0.3 - LEFT
         if title:
-            most = int((LEFT + LANES) / _units("m", 17))  # characters of a line
+            most = int(1.15 * (LEFT + LANES) / _units("m", 17))  # characters of a line
             title = "\n".join(
                 line if len(line) <= most else line[: most - 1] + "…" for line in title.split("\n")
             )
