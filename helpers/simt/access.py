@@ -260,7 +260,7 @@ class Memory:
     """Emits ld, st, atom and red.
 
     observers: what emits code of its own beside each access, by a method
-    access(access, address, instruction).
+    access(access, address, instruction, to).
     """
 
     def __init__(self, e: Emitter, layout, observers: list):
@@ -268,10 +268,17 @@ class Memory:
         self.checks = Checks(e, layout)
         self.checked: dict[int, bool] = {}  # instruction ids a merged check has covered
 
-    def observed(self, access: Access, address: Lanes, i: ptx.Instruction) -> None:
-        """Lets the observers emit code beside an access of the active lanes."""
+    def observed(
+        self,
+        access: Access,
+        address: Lanes,
+        i: ptx.Instruction,
+        to: tuple[Access, Lanes] | None = None,
+    ) -> None:
+        """Lets the observers emit code beside an access of the active lanes. to: of a copy, the
+        access that its other half makes."""
         for observer in self.observers:
-            observer.access(access, address, i)
+            observer.access(access, address, i, to)
 
     def address(self, access: Access) -> Lanes:
         """base + 0 as i64 (the offset is added by the user of the address)."""

@@ -181,7 +181,7 @@ def _copy(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     to, of = e.memory.address(target), e.memory.address(source)
     _check(e, i, "st", target, to, size)
     _check_source(e, i, source, of, size, known, sizes)
-    e.memory.observed(replace(source, count=size // 4), of, i)
+    e.memory.observed(replace(source, count=size // 4), of, i, (target, to))
     form = _Copy(size, of.pattern, to.pattern, known)
     area = _area(e)
     entry = e.op(f"call ptr @async.slot(ptr {area}, ptr %shared)")

@@ -208,6 +208,10 @@ class _Kernel(Emitter):
                 self._ids[id(i)] = len(layout.sources)
                 layout.sources.append(i)
 
+    def id_of(self, i: ptx.Instruction) -> int:
+        """An instruction's id: its place in layout.sources."""
+        return self._ids[id(i)]
+
     # -- masks ----------------------------------------
 
     def _mask_never_changes(self) -> bool:

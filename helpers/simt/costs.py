@@ -11,14 +11,16 @@ from .emitter import Emitter, vector
 from .shapes import LANES
 
 _V32, _V64 = vector("i32"), vector("i64")
+COPY_BYTES = 16  # of a lane in a copy past L1
+TARGET_BITS = 20
 
 
 def count_function(e: Emitter, cost: str, operation: str, size: int) -> str:
     """The function (counters, memo, addresses, mask) for a request: its name.
 
-    cost: "global", "shared", "local" or "matrix" (ldmatrix); operation: "load", "store", "atomic"
-    or "copy"; size: bytes a lane accesses. Addresses are offsets in shared and local memory. memo:
-    MEMO words of the request's own instruction, zero at first.
+    cost: "global", "shared", "local", "matrix" (ldmatrix) or "bypass" (cp.async.cg); operation:
+    "load", "store", "atomic" or "copy"; size: bytes a lane accesses. Addresses are offsets in
+    shared and local memory. memo: MEMO words of the request's own instruction, zero at first.
     """
     name = f"{cost}.{operation}.{size}"
     _declare(e)
@@ -326,6 +328,23 @@ def _merged(k: int, groups: int, banks: int) -> str:
     return "\n".join(lines)
 
 
+def _bypass_cost(size: int, operation: str) -> str:
+    """cp.async.cg: sectors once for each sector of shared memory that they go to. Instead of an
+    address, source / COPY_BYTES in the bits from TARGET_BITS on, target / SECTOR below."""
+    low = (1 << TARGET_BITS) - 1
+    pieces = rules.SECTOR // COPY_BYTES
+    return f"""\
+  %into = and {_V64} %a, splat (i64 {low})
+  %of = lshr {_V64} %a, {_shift(pieces << TARGET_BITS)}
+  %sector = shl {_V64} %of, splat (i64 {TARGET_BITS})
+  %pair = or {_V64} %sector, %into
+  %touched = call i32 @count.distinct({_V64} %pair, i32 %mask)
+  %places = lshr {_V64} %a, splat (i64 {TARGET_BITS})
+  %different = call i32 @count.distinct({_V64} %places, i32 %mask)
+  %more = add i32 %different, {pieces - 1}
+  %ideal = udiv i32 %more, {pieces}{_end("%touched", "%ideal")}"""
+
+
 def _matrix_cost(size: int, operation: str) -> str:
     """ldmatrix: `size` is 16 times the number of matrices."""
     matrices = size // 16
@@ -342,4 +361,5 @@ _COSTS = {
     "shared": _shared_cost,
     "local": _local_cost,
     "matrix": _matrix_cost,
+    "bypass": _bypass_cost,
 }

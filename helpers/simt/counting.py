@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from . import ptx, rules
 from .access import Access
-from .costs import MEMO, count_function
+from .costs import COPY_BYTES, MEMO, TARGET_BITS, count_function
 from .emitter import Emitter, Lanes, vector
 from .flow import Block
 from .shapes import LANES
@@ -133,8 +133,15 @@ class Counting:
 
     # -- accesses ----------------------------------------
 
-    def access(self, access: Access, address: Lanes, i: ptx.Instruction) -> None:
-        """One memory instruction; `address` without the access's own offset."""
+    def access(
+        self,
+        access: Access,
+        address: Lanes,
+        i: ptx.Instruction,
+        to: tuple[Access, Lanes] | None,
+    ) -> None:
+        """One memory instruction; `address` without the access's own offset. to: where a copy's
+        bytes go."""
         e = self.e
         if access.space == "const":  # not through what is counted here
             return
@@ -145,6 +152,9 @@ class Counting:
             site.guard = self.counters.reserve(2)
             self._add(site.guard)
             self._add(site.guard + 1, self._lanes(e.mask))
+        if operation == "copy" and "cg" in i.modifiers:
+            self._bypass(site, access, address, to)
+            return
         if operation not in ("atomic", "matrix"):
             site.pattern = self._pattern(access, address)
         if site.pattern is None:
@@ -155,6 +165,28 @@ class Counting:
         site.fixed = one or e.mask == "-1"
         if not site.fixed or access.space == "global" and not address.uniform:
             self._by_pattern(site, access, address)
+
+    def _bypass(self, site: Site, access: Access, address: Lanes, to: tuple[Access, Lanes]) -> None:
+        """A copy past the L1 cache, which depends on where the bytes go as well."""
+        e = self.e
+        target, targets = to
+        places = [self._whole(access, address), self._whole(target, targets)]
+        shifts = (COPY_BYTES.bit_length() - 1, rules.SECTOR.bit_length() - 1)
+        of, into = (
+            e.op(f"lshr {_V64} {place}, splat (i64 {shift})")
+            for place, shift in zip(places, shifts, strict=True)
+        )
+        high = e.op(f"shl {_V64} {of}, splat (i64 {TARGET_BITS})")
+        site.seen["global"] = self.counters.reserve(LOOKED_AT)
+        both = e.op(f"or {_V64} {high}, {into}")
+        self._count("bypass", site.size, site, site.seen["global"], both)
+
+    def _whole(self, access: Access, address: Lanes) -> str:
+        """The addresses of all lanes, offset and all."""
+        e, addresses = self.e, self.e.spread(address)
+        if not access.address.offset:
+            return addresses
+        return e.op(f"add {_V64} {addresses}, {e.splat('i64', str(access.address.offset))}")
 
     def _pattern(self, access: Access, address: Lanes) -> tuple[int, ...] | None:
         pattern = address.pattern
@@ -194,11 +226,7 @@ class Counting:
     def _look(self, site: Site, access: Access, address: Lanes) -> None:
         """Counts from the addresses of the active lanes."""
         e = self.e
-        addresses = e.spread(address)
-        if access.address.offset:
-            addresses = e.op(
-                f"add {_V64} {addresses}, {e.splat('i64', str(access.address.offset))}"
-            )
+        addresses = self._whole(access, address)
         spaces = ["global", "shared", "local"] if access.space == "generic" else [access.space]
         for space in spaces:
             site.seen[space] = self.counters.reserve(LOOKED_AT)

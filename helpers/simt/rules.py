@@ -19,6 +19,8 @@ far as NVIDIA's documents tell:
   first lane of each address, then for the second, and so on.
 - Local memory is interleaved: word k of the 32 lanes lies in 128 consecutive bytes. An access of 8
   or 16 bytes a lane is 2 or 4 requests of 4 bytes.
+- cp.async reads global memory as a load does. Past the L1 cache (.cg) a sector counts once for each
+  aligned 32 bytes of shared memory that some of it goes to.
 - ldmatrix takes the 8 rows of each matrix as a quarter of a 16-byte load, without merging.
 
 Addresses are one for each of the 32 lanes; `mask` has a bit for each active one. They are aligned
@@ -45,6 +47,11 @@ def active(mask: int) -> list[int]:
 def sectors(addresses: Sequence[int], mask: int) -> int:
     """32-byte sectors that an access of at most 32 bytes a lane touches."""
     return len({addresses[lane] // SECTOR for lane in active(mask)})
+
+
+def bypass_sectors(addresses: Sequence[int], targets: Sequence[int], mask: int) -> int:
+    """Sectors of cp.async.cg, from addresses in global to targets in shared memory."""
+    return len({(addresses[k] // SECTOR, targets[k] // SECTOR) for k in active(mask)})
 
 
 def ideal_sectors(addresses: Sequence[int], mask: int, size: int) -> int:

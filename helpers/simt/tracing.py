@@ -96,9 +96,9 @@ class Tracing:
     def _field(self, record: str, name: str) -> str:
         return self.e.at_entry(f"getelementptr i8, ptr {record}, i64 {_offset(name)}")
 
-    def access(self, access: Access, address: Lanes, number: int, i: ptx.Instruction) -> None:
+    def access(self, access: Access, address: Lanes, i: ptx.Instruction, to: object) -> None:
         """One memory instruction; `address` without the access's own offset."""
-        e = self.e
+        e, number = self.e, self.e.id_of(i)
         if access.space == "const":
             return
         asked, record, shared = self._asked_for(), self._record(), "%shared_address"

@@ -177,7 +177,11 @@ def patterns() -> Iterator[Pattern]:
             mask = whole if r.random() < 0.5 else some
             yield Pattern("shared", "load", size, tuple(size * k for k in index), mask, what)
     for how, size in COPIES:
-        for (what, index), (_, to) in zip(_indices(size, r), _indices(size, r), strict=True):
+        for what, index in _indices(size, r):
+            first = r.randrange(20)
+            to = range(first, first + LANES)
+            if what in ("random", "swizzle", "reversed"):
+                to = r.sample(range(SPAN // size), LANES)
             places, targets = (tuple(size * k % SPAN for k in x) for x in (index, to))
             mask = whole if r.random() < 0.6 else r.getrandbits(32) | 1
             yield Pattern(how, "copy", size, places, mask, what, targets)
