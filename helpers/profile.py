@@ -303,18 +303,19 @@ def profile(
     if write:
         launch.write_back(run)
     program = launch.program
-    lines = _by_line(counts)
+    lines = [
+        _line(PurePath(file).name, number, program.line(number), *parts, fused)
+        for (file, number), parts in sorted(_by_line(counts).items(), key=lambda item: item[0])
+        if number
+    ]
+    doubts = [t.hardware.reason for line in lines for t in line.traffic if t.hardware.reason]
     return Profile(
         program.entry,
         program.file,
         launch.grid,
         launch.block,
-        [
-            _line(PurePath(file).name, number, program.line(number), *parts, fused)
-            for (file, number), parts in sorted(lines.items(), key=lambda item: item[0])
-            if number
-        ],
-        fused.reasons,
+        lines,
+        tuple(dict.fromkeys(doubts)),
         launch,
         counts.accesses,
         fused,
@@ -354,24 +355,12 @@ class _Fused:
         for entry in found.unresolved:
             self.doubts |= dict.fromkeys((place[n] for n in entry.members), entry.reason)
 
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        reasons = [self.everything] if self.everything else self.doubts.values()
-        return tuple(dict.fromkeys(reasons))
-
-    def note(self, i: ptx.Instruction) -> str:
-        """What ptxas makes of one PTX access, if that is not an access of its own."""
-        if i.ptx_line in self.wider:
-            width = self.wider[i.ptx_line]
-            return f"on a GPU, ptxas makes it and its neighbours one access of {width} bytes a lane"
-        if i.ptx_line in self.later:
-            return "on a GPU, ptxas fuses it with a neighbour, or removes it"
-        return ""
-
     def hardware(self, access: AccessCount, space: str, cost: Cost) -> Hardware:
         """What the machine executes for one PTX access."""
-        line = access.instruction.ptx_line
+        i, line = access.instruction, access.instruction.ptx_line
         reason = self.everything or self.doubts.get(line, "")
+        if space == "shared" and access.operation == "atomic" and not _is_native(i):
+            reason = reason or f"line {i.line}: ptxas makes a loop of {i.name}"
         if reason:
             return Hardware(None, None, reason)
         if line in self.later:
@@ -379,6 +368,12 @@ class _Fused:
         if space == "shared" and line in self.wider:
             cost = access.fused[self.wider[line]]
         return Hardware(cost.requests, cost.units if space == "shared" else 0)
+
+
+def _is_native(i: ptx.Instruction) -> bool:
+    """Whether an atomic operation on shared memory is one machine instruction: those of 32-bit
+    integers, and exchanges; others become loops around a compare-and-swap."""
+    return i.modifiers[-1] in ("u32", "s32", "b32") or bool({"cas", "exch"} & set(i.modifiers))
 
 
 # -- from counts to lines ----------------------------------------

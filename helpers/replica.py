@@ -204,7 +204,7 @@ def _function(module: simt.Module, entry: str) -> Any:
 
 
 def _shape(name: str, extent: Any) -> tuple[int, int, int]:
-    sizes = (extent,) if isinstance(extent, (int, np.integer)) else tuple(extent)
+    sizes = tuple(extent) if isinstance(extent, (tuple, list)) else (extent,)
     for size in sizes:
         if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 1:
             raise ValueError(f"{name}={extent!r}: write integers >= 1, e.g. -(-N // 32) for blocks")
@@ -226,13 +226,14 @@ def _copied(found: Replica, k: int, argument: Any) -> _Pointer | np.generic:
     if isinstance(argument, (bool, float)):
         raise DoesNotFit(f"argument {k} is the Python {type(argument).__name__} {argument!r}, "
                          "which has no fixed size: write np.float32(…) or np.int32(…)")
-    address = int(getattr(argument, "gpudata", argument))
     cuda = driver()
     try:
+        address = int(getattr(argument, "gpudata", argument))
         start, nbytes = cuda.mem_get_address_range(address)
-    except cuda.Error:
-        raise DoesNotFit(f"argument {k} is {argument!r}, which is no address on the device: for "
-                         f"a number write np.int32({argument!r})") from None
+    except (cuda.Error, TypeError, ValueError, OverflowError):
+        hint = f": for a number write np.int32({argument})" if isinstance(argument, int) else ""
+        raise DoesNotFit(f"argument {k} is {argument!r}, which is neither an array nor an address "
+                         f"on the device{hint}") from None
     start = int(start)
     if start not in found.data:
         found.data[start] = np.empty(nbytes, np.uint8)

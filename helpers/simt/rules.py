@@ -116,9 +116,13 @@ def wavefronts(addresses: Sequence[int], mask: int, size: int, load: bool) -> tu
     return sum(len(wavefronts_of(g, addresses, size)) for g in groups), len(groups)
 
 
-def atomic_wavefronts(addresses: Sequence[int], mask: int) -> tuple[int, int]:
-    """(wavefronts, ideal wavefronts) of an atomic operation on 4 bytes of shared memory a lane."""
-    lanes = Counter(addresses[lane] // WORD % BANKS for lane in active(mask))
+def atomic_wavefronts(addresses: Sequence[int], mask: int, size: int) -> tuple[int, int]:
+    """(wavefronts, ideal wavefronts) of an atomic operation on shared memory.
+
+    As measured for 4 bytes a lane; what ptxas makes a loop of costs several of these.
+    """
+    unit = max(size, WORD)
+    lanes = Counter(addresses[lane] // unit % (BANKS * WORD // unit) for lane in active(mask))
     return max(lanes.values()), 1
 
 

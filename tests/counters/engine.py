@@ -11,7 +11,8 @@ import numpy as np
 
 from helpers import simt
 from helpers.sandbox import ptx_of
-from tests.counters import patterns
+
+from . import patterns
 
 
 def counts() -> Iterator[tuple[patterns.Pattern, dict[str, int]]]:
@@ -36,6 +37,11 @@ def counts() -> Iterator[tuple[patterns.Pattern, dict[str, int]]]:
                 totals[f"{space} {access.operation} units"] += cost.units
                 totals[f"{space} {access.operation} ideal"] += cost.ideal
         yield pattern, dict(totals)
+
+
+def made_a_loop(pattern: patterns.Pattern) -> bool:
+    """Whether ptxas makes a loop of a pattern's instruction: 64-bit addition in shared memory."""
+    return (pattern.space, pattern.size) == ("shared", 8) and pattern.operation in ("atom", "red")
 
 
 def recorded(pattern: patterns.Pattern, counted: dict[str, int]) -> dict[str, int]:
