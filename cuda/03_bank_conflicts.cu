@@ -6,13 +6,11 @@
 // of Bs is column c of the tile. The loads from global memory, the FLOPs and their order are the
 // same. What differs between the three kernels is only where an element of Bs lies:
 //
-//   matmul_tiled_conflict  Bs[c][k]      lanes that walk down a column meet in one bank
+//   matmul_tiled_conflict  Bs[c][k]      the 32 words of a column are in one bank
 //   matmul_tiled_padded    Bs[c][k]      rows PAD words longer: each begins in another bank
-//   matmul_tiled_swizzled  Bs[c][k ^ c]  rows as before, their words in another order
+//   matmul_tiled_swizzled  Bs[c][k ^ c]  rows as before, each with its words in another order
 //
 // Launch shape: block (TILE, TILE), nothing else; grid (ceil(N / TILE), ceil(M / TILE)).
-//
-//   strided_read           not a product: one warp reads every stride-th element of shared memory
 
 #ifndef TILE
 #define TILE 32        // nvcc -DTILE=16 makes a smaller variant; the swizzle needs a power of two
@@ -20,10 +18,6 @@
 
 #ifndef PAD
 #define PAD 1          // words behind each row of the padded tile
-#endif
-
-#ifndef ELEMENT
-#define ELEMENT float  // nvcc -DELEMENT=float4 makes strided_read read 16 bytes a lane
 #endif
 
 __global__ void matmul_tiled_conflict(const float *A, const float *B, float *C,
@@ -120,19 +114,4 @@ __global__ void matmul_tiled_swizzled(const float *A, const float *B, float *C,
     if (row < M && col < N) {
         C[(size_t)row * N + col] = sum;
     }
-}
-
-// out[t] = in[t * stride] for the 32 lanes of one warp, by way of shared memory.
-// Launch shape: block (32), grid (1). 0 <= stride <= 33; in has 32 * 33 elements, out has 32.
-__global__ void strided_read(const ELEMENT *in, ELEMENT *out, int stride)
-{
-    __shared__ ELEMENT elements[32 * 33];
-
-    int lane = threadIdx.x;
-    for (int i = lane; i < 32 * 33; i += 32) {
-        elements[i] = in[i];
-    }
-    __syncthreads();
-
-    out[lane] = elements[lane * stride];           // the access to look at
 }
