@@ -5,6 +5,7 @@
     p.total("global", "load").sectors
     p.total("shared", "load").conflicts
     p.to_csv("tiled.csv")
+    p.picture(38, warp=2)                        # one access of one warp on line 38, drawn
 
 The launch is repeated in the engine (helpers.simt), on copies of the data, so it gives the same
 counts on a machine without a GPU as beside one. The rules they follow were measured on an H200
@@ -26,13 +27,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from helpers import fusion, sass
+from helpers import fusion, one_access, sass
 from helpers.replica import Replica, replica
 from helpers.simt import ptx, rules
 from helpers.simt.counts import AccessCount, BlockCount, Cost, Counts
 from helpers.toolkit import ToolkitError
+
+if TYPE_CHECKING:
+    from helpers.plots import Picture
 
 SPACES = ("global", "shared", "local")
 OPERATIONS = ("load", "store", "atomic")
@@ -118,6 +122,8 @@ class Profile:
     lines: list[Line]
     unresolved: tuple[str, ...]  # accesses whose machine instructions are not known, with reasons
     _replica: Replica = field(repr=False)
+    _accesses: list[AccessCount] = field(repr=False)
+    _fused: _Fused = field(repr=False)
 
     def total(self, space: str, operation: str | None = None) -> Traffic:
         """All traffic with a space, or only its loads, stores or atomics. ValueError for others."""
@@ -159,6 +165,37 @@ class Profile:
     def barriers(self) -> int:
         """Times that a warp waited at a barrier."""
         return sum(line.barriers for line in self.lines)
+
+    def picture(
+        self,
+        line: int,
+        *,
+        space: str | None = None,
+        operation: str | None = None,
+        block: Sequence[int] = (0, 0, 0),
+        warp: int = 0,
+        iteration: int = 0,
+        which: int = 0,
+    ) -> Picture:
+        """Draws one access of one warp, from its addresses when the launch is repeated.
+
+        line: of the source; space, operation: which kind of access, where the line has several;
+        which: of those the how-manieth that was executed, in the order of the PTX (a loop that is
+        unrolled has many); block, warp: who executes it; iteration: the how-manieth time, from 0.
+
+        Raises ValueError where there is no such access or warp, or none so late.
+        """
+        if space is not None:
+            _known("space", space, SPACES)
+        if operation is not None:
+            _known("operation", operation, OPERATIONS)
+        access = one_access.choose(self._accesses, self.file, line, space, operation, which)
+        who = one_access.warp_of(self._replica, block, warp)
+        trace = one_access.trace(self._replica, access, *who, iteration)
+        text = self._replica.program.line(line).partition("//")[0].strip()
+        title = [f"{self.file}:{line}   {text}", f"{access}, block {who[0]}, warp {warp}, "
+                 f"iteration {iteration}", self._fused.note(access.count.instruction)]  # fmt: skip
+        return one_access.draw(trace, access.count.operation, "\n".join(filter(None, title)))
 
     # -- as text, HTML and data ----------------------------------------
 
@@ -278,6 +315,8 @@ def profile(
         ],
         fused.reasons,
         launch,
+        counts.accesses,
+        fused,
     )
 
 
@@ -317,6 +356,15 @@ class _Fused:
     def reasons(self) -> tuple[str, ...]:
         reasons = [self.everything] if self.everything else self.doubts.values()
         return tuple(dict.fromkeys(reasons))
+
+    def note(self, i: ptx.Instruction) -> str:
+        """What ptxas makes of one PTX access, if that is not an access of its own."""
+        if i.ptx_line in self.wider:
+            bytes_ = self.wider[i.ptx_line]
+            return f"on a GPU, ptxas makes it and its neighbours one access of {bytes_} bytes a lane"
+        if i.ptx_line in self.later:
+            return "on a GPU not an access of its own: ptxas fuses it with a neighbour, or removes it"
+        return ""
 
     def hardware(self, access: AccessCount, space: str, cost: Cost) -> Hardware:
         """What the machine executes for one PTX access."""

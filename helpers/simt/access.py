@@ -40,6 +40,7 @@ _IGNORED = {
     "wt",
     "mmio",
 }
+_VECTORS = ("v2", "v4")
 NEAR = 4096  # bytes: scalars this near an active lane's can be read (memory.GUARD, runtime.SLACK)
 
 
@@ -70,7 +71,7 @@ def parse(e: Emitter, i: ptx.Instruction) -> Access:
         name = m.split("::")[0]
         if name in SPACES:
             space = name
-        elif m in ("v2", "v4"):
+        elif m in _VECTORS:
             count = int(m[1])
         elif name not in _IGNORED and not name.startswith(("L1", "L2", "evict")) and not operation:
             raise e.unsupported()
@@ -78,6 +79,11 @@ def parse(e: Emitter, i: ptx.Instruction) -> Access:
         raise e.unsupported()
     place = 0 if i.opcode in ("st", "red") else 1
     return Access(space, i.modifiers[-1], count, i.operands[place])
+
+
+def size_of(i: ptx.Instruction) -> int:
+    """Bytes each lane accesses by an ld, st, atom or red."""
+    return ptx.SIZES[i.modifiers[-1]] * next((int(m[1]) for m in i.modifiers if m in _VECTORS), 1)
 
 
 def provenance(kernel: ptx.Kernel) -> dict[str, object]:

@@ -32,6 +32,7 @@ from .runtime import Context, Launch
 from .scopes import Component, Scope
 from .shapes import LANES, Geometry, Shapes, is_widening, signed, width
 from .stack import STACK_BYTES, function_address
+from .tracing import Tracing
 
 _NOTHING = {
     "membar",
@@ -155,10 +156,12 @@ def _symbols(i: ptx.Instruction):
 @dataclass(frozen=True)
 class Instruments:
     """What a kernel's code does beside its work: count (see counting); and for accesses that ptxas
-    has fused with their neighbours, by line of the PTX, the bytes of the fused access."""
+    has fused with their neighbours, by line of the PTX, the bytes of the fused access; trace (see
+    tracing)."""
 
     count: bool = False
     wider: tuple[tuple[int, int], ...] = ()
+    trace: bool = False
 
 
 NO_INSTRUMENTS = Instruments()
@@ -185,7 +188,9 @@ class _Kernel(Emitter):
         self.layout, self.graph, self.geometry = layout, graph, shapes.geometry
         self.structure = shapes.structure
         self.counting = Counting(self, dict(instruments.wider)) if instruments.count else None
-        self.memory = Memory(self, layout, [self.counting] if self.counting else [])
+        observers = [self.counting] if self.counting else []
+        observers += [Tracing(self)] if instruments.trace else []
+        self.memory = Memory(self, layout, observers)
         self.resumes: list[str] = []
         self._last: ptx.Instruction | None = None  # of the block before, for loops without any
         self.frame_bytes = 64

@@ -17,6 +17,7 @@ import numpy as np
 from . import cache, jit, ptx
 from .barriers import RECORD_BYTES
 from .calls import external_call
+from .access import size_of
 from .codegen import NO_INSTRUMENTS, Instruments, Layout, generate, layout_of
 from .counts import Counts, interpret
 from .errors import Fault, Interrupted, InvalidPtx, Unsupported
@@ -26,6 +27,8 @@ from .memory import Memory
 from .runtime import FAULT_KINDS, READY, SLACK, WROTE, Context, Launch
 from .shapes import LANES, Geometry
 from .stack import AREA, expand, function_address
+from .tracing import NotReached, Record, Trace
+from .tracing import interpret as interpret_record
 
 Dim = tuple[int, int, int]
 HOST_CALL = ctypes.CFUNCTYPE(c_int32, c_void_p, c_int32, ctypes.c_uint32, c_int32)
@@ -140,8 +143,59 @@ class Function:
         run = self._perform(grid, block, parameters, shared_bytes, instruments)
         return interpret(run.code.layout.counters, run.counted(), wider)
 
+    def trace(
+        self,
+        grid: Dim,
+        block: Dim,
+        parameters: bytes,
+        shared_bytes: int = 0,
+        *,
+        ptx_line: int,
+        of_block: Dim = (0, 0, 0),
+        warp: int = 0,
+        iteration: int = 0,
+        alone: bool = True,
+    ) -> Trace:
+        """Runs the kernel as `launch` does and returns the addresses of one access.
+
+        ptx_line: where the ld, st, atom or red is in the PTX; of_block, warp: who executes it;
+        iteration: the how-manieth time, from 0. alone: runs only that block, which is enough unless
+        it needs others: it may then be a deadlock, or go another way than it would among them.
+
+        Raises ValueError for what is not in the launch, NotReached (a ValueError too) if the warp
+        does not execute the instruction that often, and what `launch` raises.
+        """
+        x, y, z = of_block
+        if not all(0 <= at < n for at, n in zip(of_block, grid, strict=True)):
+            raise ValueError(f"block {of_block} is not in the grid {grid}")
+        if not 0 <= warp < Geometry(block).warps:
+            raise ValueError(f"warp {warp} is not in a block of {Geometry(block).warps} warps")
+        record = Record(
+            ptx_line=ptx_line, warp=warp, block_x=x, block_y=y, block_z=z, wanted=iteration
+        )
+        instruments = Instruments(trace=True)
+        run = self._perform(grid, block, parameters, shared_bytes, instruments, record, alone)
+        if not 0 <= iteration < record.executed:
+            times = f"{record.executed} times: iteration is 0..{record.executed - 1}"
+            raise NotReached(
+                f"warp {warp} of block {of_block} executes the instruction on line {ptx_line} of "
+                f"the PTX {times if record.executed else 'not once'}",
+                record.executed,
+            )
+        layout = run.code.layout
+        i = layout.sources[record.instruction]
+        stride = layout.local_stride
+        return interpret_record(record, i, size_of(i), self._owner.memory, run.shared_bytes, stride)
+
     def _perform(
-        self, grid: Dim, block: Dim, parameters: bytes, shared_bytes: int, instruments: Instruments
+        self,
+        grid: Dim,
+        block: Dim,
+        parameters: bytes,
+        shared_bytes: int,
+        instruments: Instruments,
+        record: Record | None = None,
+        alone: bool = False,
     ) -> _Run:
         if len(parameters) < self.parameter_bytes:
             raise ValueError(
@@ -151,7 +205,10 @@ class Function:
 
         def prepare() -> _Run:  # compiles, if need be
             code = self.compiled(tuple(block), instruments)
-            return _Run(code, self._owner, grid, parameters, shared_bytes)
+            run = _Run(code, self._owner, grid, parameters, shared_bytes)
+            if record is not None:
+                run.trace(record, alone)
+            return run
 
         task = _Task(prepare)
         return task.perform_interruptibly()
@@ -267,6 +324,14 @@ class _Run:
             raise self._fault(min(faults, key=lambda c: c.block))
         if self.launch.stop:
             raise Interrupted(f"kernel {self.code.name} was stopped")
+
+    def trace(self, record: Record, alone: bool) -> None:
+        """Before it runs: what code that traces is to look for, in that block alone or in all."""
+        self.launch.trace = ctypes.addressof(record)
+        if alone:
+            x, y, _ = self.grid
+            block = (record.block_z * y + record.block_y) * x + record.block_x
+            self.launch.next_block, self.launch.end_block = block, block + 1
 
     def counted(self) -> list[int]:
         """The counters' values, added up over the workers."""

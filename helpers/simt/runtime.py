@@ -54,6 +54,7 @@ class Launch(ctypes.Structure):
         ("allocation_count", c_int64),
         ("host_call", c_void_p),  # (context, instruction, mask, warp) -> nonzero to end in a fault
         ("idle", c_void_p),  # (context) -> nonzero to end in a fault; all its warps only poll
+        ("trace", c_void_p),  # the record of code that traces (see tracing)
     ]
 
 
