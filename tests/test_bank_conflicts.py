@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from math import gcd
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def test_what_ptxas_fuses_of_the_reads() -> None:
 
 @pytest.mark.parametrize(("row", "store", "read"), [(16, 1, 1), (17, 2, 1), (32, 2, 2)])
 def test_padding_a_tile_16_wide_makes_conflicts(
-    tmp_path: object, row: int, store: int, read: int
+    tmp_path: Path, row: int, store: int, read: int
 ) -> None:
     file = tmp_path / "padded.cu"
     text = KERNELS["tiled"].file.read_text()
