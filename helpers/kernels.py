@@ -159,14 +159,17 @@ def check_matrix(name: str, matrix: Any) -> None:
         )
 
 
-def tiled(tile: int) -> Kernel:
-    """The tiled kernel with another tile, compiled with -DTILE=tile; a block has tile² threads."""
+def tiled(tile: int, name: str = "tiled") -> Kernel:
+    """A kernel with another tile, compiled with -DTILE=tile; a block has tile² threads.
+
+    name: "tiled" or one of the kernels of lesson 3.
+    """
     size = _checked_size("tile", tile)
     if size > 32:
         raise ValueError(f"tile={tile}: a block of {size}² threads is more than the 1024 allowed")
     return dataclasses.replace(
-        KERNELS["tiled"],
-        name=f"tiled_{size}",
+        KERNELS[name],
+        name=f"{name}_{size}",
         block=(size, size, 1),
         tile=(size, size),
         options=(f"-DTILE={size}",),
@@ -252,6 +255,14 @@ _TABLE = (
         rows_on_x=True,
     ),
     Kernel("tiled", CUDA_FOLDER / "02_tiled.cu", "matmul_tiled", lesson=2),
+    *(
+        Kernel(name, CUDA_FOLDER / "03_bank_conflicts.cu", entry, lesson=3)
+        for name, entry in (
+            ("tiled_conflict", "matmul_tiled_conflict"),
+            ("padded", "matmul_tiled_padded"),
+            ("swizzled", "matmul_tiled_swizzled"),
+        )
+    ),
 )
 
 #: Every kernel by name, in the order of the lessons. A later lesson adds a row to the table.

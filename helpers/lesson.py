@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from helpers import simt
-from helpers.check import check_product
+from helpers.check import Verdict, check_product
+from helpers.profile import Traffic, profile
 from helpers.sandbox import CompileFailed, DoesNotFit, run_in_engine
 
 # M, N, K for a reader's kernel: the first has edges everywhere, the second many blocks.
@@ -49,9 +51,46 @@ def check_kernel(
     C is left unwritten, or all zeros, the exercise counts as not done yet.
     """
     case = (source, entry, block, b_transposed, options)
+    with _failures_in_words():
+        passed, found = _check_in_engine(*case)
+        print(found)
+        if passed:
+            print(_check_on_device(*case))
+
+
+def check_conflicts(
+    source: str,
+    entry: str,
+    *,
+    block: tuple[int, int] = (32, 32),
+    b_transposed: bool = False,
+    options: Sequence[str] = (),
+) -> None:
+    """Check a reader's product kernel as `check_kernel` does, and that it has no bank conflicts.
+
+    They are counted in the engine, for the larger of its sizes. Where a right kernel has any, the
+    exercise counts as not done yet.
+    """
+    case = (source, entry, block, b_transposed, options)
+    with _failures_in_words():
+        passed, found = _check_in_engine(*case)
+        shared = _shared_traffic(*case) if passed else None
+        if shared and shared.conflicts:
+            print(f"not done yet: the product is right, but its {shared.requests:,} shared accesses"
+                  f" take {shared.wavefronts:,} wavefronts, {shared.conflicts:,} too many")
+            return
+        print(found)
+        if shared:
+            print(_check_on_device(*case))
+            print(f"no bank conflicts: {shared.requests:,} shared accesses take "
+                  f"{shared.wavefronts:,} wavefronts")
+
+
+@contextmanager
+def _failures_in_words() -> Iterator[None]:
+    """Print why a reader's kernel could not be run instead of raising it."""
     try:
-        if all(_check_in_engine(size, *case) for size in SIZES):
-            _check_on_device(SIZES[-1], *case)
+        yield
     except CompileFailed as error:
         print(f"FAIL: it does not compile.\n{error}")
     except (DoesNotFit, simt.SimtError) as error:
@@ -71,44 +110,57 @@ def _grid(size: tuple[int, int, int], block: tuple[int, int]) -> tuple[int, int]
     return -(-size[1] // block[0]), -(-size[0] // block[1])
 
 
-def _check_in_engine(size, source, entry, block, b_transposed, options) -> bool:
-    M, N, K = size
-    A, given, B = _matrices(size, b_transposed)
-    C = np.full((M, N), np.nan, np.float32)
-    sizes = {"M": np.int32(M), "N": np.int32(N), "K": np.int32(K)}
-    outcome = run_in_engine(
-        source, entry, {"A": A, "B": given, "C": C} | sizes,
-        grid=_grid(size, block), block=block, options=options, seconds=PATIENCE,
-    )
-    if outcome.fault:
-        print(f"FAIL, in the engine: {outcome}")
-        return False
-    for nothing, words in ((np.isnan(C).all(), "nothing was written to C"),
-                           (not C.any(), "all elements of C are 0")):
-        if nothing:
-            print(f"not done yet: {words}")
-            return False
-    return _report(C, A, B, "in the engine")
+def _check_in_engine(source, entry, block, b_transposed, options) -> tuple[bool, str]:
+    """Whether it passes with every size, and what was found, up to the first failure."""
+    found = []
+    for size in SIZES:
+        M, N, K = size
+        A, given, B = _matrices(size, b_transposed)
+        C = np.full((M, N), np.nan, np.float32)
+        sizes = {"M": np.int32(M), "N": np.int32(N), "K": np.int32(K)}
+        outcome = run_in_engine(
+            source, entry, {"A": A, "B": given, "C": C} | sizes,
+            grid=_grid(size, block), block=block, options=options, seconds=PATIENCE,
+        )
+        if outcome.fault:
+            return False, "\n".join([*found, f"FAIL, in the engine: {outcome}"])
+        for nothing, words in ((np.isnan(C).all(), "nothing was written to C"),
+                               (not C.any(), "all elements of C are 0")):
+            if nothing:
+                return False, "\n".join([*found, f"not done yet: {words}"])
+        verdict = check_product(C, A, B)
+        found.append(_report(verdict, size, "in the engine"))
+        if not verdict:
+            return False, "\n".join(found)
+    return True, "\n".join(found)
 
 
-def _check_on_device(size, source, entry, block, b_transposed, options) -> None:
+def _check_on_device(source, entry, block, b_transposed, options) -> str:
     from pycuda.compiler import DEFAULT_NVCC_FLAGS, SourceModule
 
     from helpers.memory import allocate, driver, upload
 
     driver()
-    M, N, K = size
+    M, N, K = size = SIZES[-1]
     A, given, B = _matrices(size, b_transposed)
     module = SourceModule(source, options=[*DEFAULT_NVCC_FLAGS, *options])
     function = module.get_function(entry)
     with upload(A) as dA, upload(given) as dB, allocate((M, N)) as dC:
         function(dA, dB, dC, np.int32(M), np.int32(N), np.int32(K),
                  block=(*block, 1), grid=_grid(size, block))
-        _report(dC.download(), A, B, "on the device")
+        return _report(check_product(dC.download(), A, B), size, "on the device")
 
 
-def _report(C: np.ndarray, A: np.ndarray, B: np.ndarray, where: str) -> bool:
-    M, N, K = *C.shape, A.shape[1]
-    verdict = check_product(C, A, B)
-    print(f"{where}, M={M}, N={N}, K={K}: {verdict}")
-    return bool(verdict)
+def _shared_traffic(source, entry, block, b_transposed, options) -> Traffic:
+    M, N, K = size = SIZES[-1]
+    A, given, _ = _matrices(size, b_transposed)
+    C = np.empty((M, N), np.float32)
+    return profile(
+        (source, entry, tuple(options)), A, given, C, np.int32(M), np.int32(N), np.int32(K),
+        grid=_grid(size, block), block=block,
+    ).total("shared")
+
+
+def _report(verdict: Verdict, size: tuple[int, int, int], where: str) -> str:
+    M, N, K = size
+    return f"{where}, M={M}, N={N}, K={K}: {verdict}"

@@ -82,8 +82,9 @@ def test_a_record_is_only_made_on_a_gpu(
         assert not file.exists()
     else:
         content = json.loads(file.read_text())
-        assert [row["n"] for row in content["times"]] == [64] * 4
-        assert len(content["results"]) == 4
+        kernels = [*KERNELS, "tiled_16"]
+        assert [(row["kernel"], row["n"]) for row in content["times"]] == [(k, 64) for k in kernels]
+        assert [row["kernel"] for row in content["results"]] == kernels
 
 
 def test_a_file_has_one_line_for_each_row(tmp_path: Path) -> None:

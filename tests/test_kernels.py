@@ -33,7 +33,11 @@ SIZES = [
     (1, 33, 65),
     (64, 96, 31),
 ]
-VARIANTS = [*KERNELS.values(), tiled(16), tiled(8), tiled(5), tiled(1)]
+VARIANTS = [
+    *KERNELS.values(),
+    *(tiled(size) for size in (16, 8, 5, 1)),
+    *(tiled(size, name) for name in ("tiled_conflict", "padded", "swizzled") for size in (16, 2)),
+]
 EVERY_KERNEL = pytest.mark.parametrize("kernel", VARIANTS, ids=lambda kernel: kernel.name)
 
 
@@ -46,8 +50,10 @@ def ones(*shape: int) -> Matrix:
 
 
 def test_the_table_has_the_kernels_of_the_lessons_in_their_order() -> None:
-    assert list(KERNELS) == ["naive", "naive_uncoalesced", "tiled"]
-    assert [kernel.lesson for kernel in KERNELS.values()] == [1, 1, 2]
+    assert list(KERNELS) == [
+        "naive", "naive_uncoalesced", "tiled", "tiled_conflict", "padded", "swizzled"
+    ]  # fmt: skip
+    assert [kernel.lesson for kernel in KERNELS.values()] == [1, 1, 2, 3, 3, 3]
     for name, kernel in KERNELS.items():
         assert kernel.name == name
         assert f"__global__ void {kernel.entry}(" in kernel.file.read_text()
@@ -213,6 +219,19 @@ class TestCompilation:
     def test_options_reach_the_compiler(self) -> None:
         assert tiled(8).function().shared_size_bytes == 2 * 8 * 8 * 4
         assert KERNELS["tiled"].function().shared_size_bytes == 2 * 32 * 32 * 4
+
+    def test_only_padding_costs_shared_memory(self) -> None:
+        sizes = [
+            KERNELS[name].function().shared_size_bytes
+            for name in ("tiled_conflict", "padded", "swizzled")
+        ]
+        assert sizes == [8192, 8192 + 32 * 4, 8192]
+
+    def test_a_swizzle_that_would_leave_the_tile_does_not_compile(self) -> None:
+        import pycuda.driver as cuda
+
+        with pytest.raises(cuda.CompileError, match="only for a power of two"):
+            tiled(5, "swizzled").function()
 
     def test_dynamic_shared_memory_reaches_the_launch(self, tmp_path: Path) -> None:
         file = tmp_path / "dynamic.cu"

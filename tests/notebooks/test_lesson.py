@@ -3,7 +3,7 @@
 import nbformat
 import pytest
 
-from helpers.lesson import answer, check_kernel
+from helpers.lesson import answer, check_conflicts, check_kernel
 from tests.notebooks.regenerate import NOTEBOOKS
 
 LESSONS = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
@@ -23,9 +23,14 @@ def solution(lesson: str) -> str:
     return kernel_of(NOTEBOOKS / "solutions" / lesson)
 
 
-def check(source: str, capsys) -> str:
-    check_kernel(source, "matmul_nt", b_transposed=True)
+def check(source: str, capsys, checked_by=check_kernel) -> str:
+    checked_by(source, "matmul_nt", b_transposed=True)
     return capsys.readouterr().out
+
+
+def check_of(lesson: str):
+    """The check that the lesson itself runs."""
+    return check_conflicts if lesson == "03-bank-conflicts.ipynb" else check_kernel
 
 
 @pytest.mark.parametrize("prediction, text", [
@@ -39,13 +44,41 @@ def test_answer_stands_beside_the_prediction(prediction, text, capsys):
 
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_the_exercise_as_it_is_handed_out_is_not_done_yet(lesson, capsys):
-    assert check(kernel_of(NOTEBOOKS / lesson), capsys).startswith("not done yet")
+    found = check(kernel_of(NOTEBOOKS / lesson), capsys, check_of(lesson))
+    assert found.startswith("not done yet")
 
 
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_the_solution_passes_in_the_engine_and_on_the_device(lesson, capsys):
-    found = check(solution(lesson), capsys)
+    found = check(solution(lesson), capsys, check_of(lesson))
     assert found.count("PASS") == 3 and "on the device" in found
+
+
+def test_exercise_3_as_it_is_handed_out_computes_the_right_product(capsys):
+    source = kernel_of(NOTEBOOKS / "03-bank-conflicts.ipynb")
+    assert check(source, capsys).count("PASS") == 3
+    assert check(source, capsys, check_conflicts) == (
+        "not done yet: the product is right, but its 380,160 shared accesses take 6,094,080 "
+        "wavefronts, 5,713,920 too many\n")
+
+
+def test_the_solution_of_exercise_3_has_no_conflicts(capsys):
+    found = check(solution("03-bank-conflicts.ipynb"), capsys, check_conflicts)
+    assert found.endswith("no bank conflicts: 380,160 shared accesses take 380,160 wavefronts\n")
+
+
+@pytest.mark.parametrize("old, new, finding", [
+    ("Bs[ty * ROW", "Bs[ty * TILE", "FAIL"),
+    ("Bs[tx * ROW", "Bs[tx * TILE", "FAIL"),
+    ("TILE + 1", "TILE + 2", "not done yet: the product is right"),
+    ("sum;", "sum", "FAIL: it does not compile"),
+    ("row < M && ", "", "out-of-bounds"),
+])
+def test_wrong_versions_of_exercise_3_do_not_reach_the_device(old, new, finding, capsys):
+    source = solution("03-bank-conflicts.ipynb")
+    assert old in source
+    found = check(source.replace(old, new), capsys, check_conflicts)
+    assert finding in found and "on the device" not in found
 
 
 @pytest.mark.parametrize("old, new, finding", [
