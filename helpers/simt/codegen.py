@@ -339,8 +339,8 @@ class _Kernel(Emitter):
         if last > first:
             lines += [
                 f"  %residents = getelementptr i8, ptr %frame, i64 {first}",
-                f"  call void @llvm.memset.p0.i64(ptr align 64 %residents, i8 0, i64 {last - first},"
-                " i1 false)",
+                "  call void @llvm.memset.p0.i64(ptr align 64 %residents, i8 0, "
+                f"i64 {last - first}, i1 false)",
             ]
         lines.append("  br label %b0")
         return "\n".join(lines)
