@@ -480,12 +480,14 @@ class _Kernel(Emitter):
             return "exit"
         if scope.parent is None:
             return f"leave{scope.entry}"
-        component = scope.parent
-        if component.cyclic:
+        component, place = scope.parent, scope.parent.parts.index(scope)
+        if component.cyclic and not (component.waits and place < component.last):
             return f"c{component.number}"
-        return self._part_label(component, component.parts.index(scope) + 1)
+        return self._part_label(component, place + 1)
 
     def _part_label(self, component: Component, k: int) -> str:
+        if component.waits and k == component.last:
+            return f"c{component.number}_last"
         if k < len(component.parts):
             return f"c{component.number}_{k}"
         return f"c{component.number}_join"
@@ -558,6 +560,8 @@ class _Kernel(Emitter):
                 mask = self.op(f"or i32 {mask}, {waiting}")
             if component.join is not None:
                 live |= self.graph.blocks[component.join].live_in
+            first = self.graph.blocks[component.parts[0].entry].instructions
+            self._last = first[0] if first else self._last
             self._take_turn(component.scope, live, mask, self._waiting(component))
         self.line(f"br label %{self._part_label(component, 0)}")
         for k, part in enumerate(component.parts):
@@ -571,6 +575,8 @@ class _Kernel(Emitter):
             self.line(f"store i32 0, ptr {self._pending(part.entry)}")
             self.line(f"store i32 {mask}, ptr {self._mask_slot(part)}")
             self.line(f"br label %b{part.entry}")
+        if component.waits:
+            self._last_parts(component)
         self.label(f"c{n}_join")
         scope, join = component.scope, component.join
         if join is None:
@@ -585,6 +591,17 @@ class _Kernel(Emitter):
         self.line(f"store i32 {mask}, ptr {self._mask_slot(scope)}")
         some = self.op(f"icmp ne i32 {mask}, 0")
         self.line(f"br i1 {some}, label %b{join}, label %{self._exhausted(scope)}")
+
+    def _last_parts(self, component: Component) -> None:
+        """When each part had its turn: again, or if no lane is left, on to those with barriers."""
+        n, mask = component.number, "0"
+        self.label(f"c{n}_last")
+        for part in component.parts[: component.last]:
+            waiting = self.op(f"load i32, ptr {self._pending(part.entry)}")
+            mask = self.op(f"or i32 {mask}, {waiting}")
+        some, k = self.op(f"icmp ne i32 {mask}, 0"), component.last
+        on = f"c{n}_{k}" if k < len(component.parts) else f"c{n}_join"
+        self.line(f"br i1 {some}, label %c{n}, label %{on}")
 
     # -- instructions ----------------------------------------
 

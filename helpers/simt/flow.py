@@ -44,6 +44,9 @@ _NO_DESTINATION_FORMS = {
     ("mbarrier", ("inval",)),
 }
 
+_SHARED_BY_THREADS = {"volatile", "relaxed", "acquire", "mmio"}
+_TOGETHER = {"shfl", "vote", "match", "redux", "ldmatrix", "movmatrix", "mma", "wmma", "elect"}
+
 
 @dataclass
 class Branch:
@@ -110,6 +113,24 @@ def sources(instruction: ptx.Instruction) -> list[str]:
     if instruction.guard:
         names += [instruction.guard, *destinations(instruction)]
     return names
+
+
+def is_poll(i: ptx.Instruction) -> bool:
+    """Whether an instruction reads what another thread may be going to change."""
+    if i.opcode == "ld":
+        return not _SHARED_BY_THREADS.isdisjoint(i.modifiers)
+    if i.opcode == "mbarrier":
+        return i.modifiers[0] in ("test_wait", "try_wait")
+    if i.opcode != "atom":
+        return False
+    last = i.operands[-1]
+    adds_nothing = isinstance(last, ptx.Immediate) and last.value == 0
+    return not {"cas", "exch"}.isdisjoint(i.modifiers) or adds_nothing
+
+
+def is_meeting(i: ptx.Instruction) -> bool:
+    """Whether lanes of a warp wait for each other at an instruction, or go through it together."""
+    return i.opcode in _TOGETHER or i.opcode in ("bar", "barrier")
 
 
 class Graph:
@@ -180,6 +201,8 @@ def _split(kernel: ptx.Kernel) -> tuple[list[Block], dict[str, int]]:
         blocks.append(Block(len(blocks)))
         return blocks[-1]
 
+    # Where some lanes wait for others, the others go on to where all have to meet: see scopes.
+    polls = any(isinstance(i, ptx.Instruction) and is_poll(i) for i in kernel.body)
     for item in kernel.body:
         if isinstance(item, ptx.Label):
             if open_block:
@@ -191,6 +214,10 @@ def _split(kernel: ptx.Kernel) -> tuple[list[Block], dict[str, int]]:
         if not open_block:  # code no label leads to
             start()
             open_block = True
+        if polls and is_meeting(item) and blocks[-1].instructions:
+            if not is_meeting(blocks[-1].instructions[-1]):
+                blocks[-1].end = Branch(len(blocks))
+                start()
         if item.opcode not in ("bra", "ret", "exit"):
             blocks[-1].instructions.append(item)
             continue

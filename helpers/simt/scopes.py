@@ -16,6 +16,11 @@ runs the first scope whose mask is not empty, to its end; lanes that leave a sco
 of the place they go to. When all masks are empty every lane is at the join (or has ended), and
 the enclosing scope goes on from there.
 
+Lanes may wait for others of their warp: for a lock, or a flag (see polling). Then those others
+must be able to run, wherever they are. So a region with such a loop goes on past its join, up to
+the next place where all lanes have to meet (a barrier, a shuffle) or the end, the loop's first
+block begins a scope of its own, and the component runs its scopes in turn, each once.
+
 A register written in a scope of a component must keep its old value in the lanes that are
 elsewhere if one of those may still read it: `Scope.preserve` holds these registers. They are
 written by a blend and cannot be scalars.
@@ -25,7 +30,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .flow import Graph, dominators, sources
+from .flow import Graph, dominators, is_meeting, sources
+from .polling import waiting_loops
 
 _END = -1  # the post-dominator tree's root
 
@@ -59,6 +65,8 @@ class Component:
     join: int | None
     parts: list[Scope] = field(default_factory=list)  # in the order they are run in
     cyclic: bool = False
+    waits: bool = False  # its lanes may wait for each other in a loop
+    last: int = 0  # the parts from here on have barriers: they run when no other has lanes
 
 
 class Structure:
@@ -71,6 +79,7 @@ class Structure:
     def __init__(self, graph: Graph, divergent: set[int]):
         self.graph = graph
         self.divergent = divergent
+        self._waiting_loops = waiting_loops(graph)
         self.components: list[Component] = []
         self.owner: dict[int, Scope] = {}
         self.root, *others = [self._outermost(b) for b in (0, *graph.entries.values())]
@@ -119,6 +128,10 @@ class Structure:
                 continue  # the other lanes leave the scope here
             join = joins.get(b, _END)
             region = _reach(successors(b), successors, join)
+            if region & self._waiting_loops:
+                while join != _END and not self._is_meeting(join):
+                    join = joins.get(join, _END)
+                region = _reach(successors(b), successors, join)
             wanted = {None if join == _END else join}
             for other in [m for m in merged if m[0] & region]:
                 merged.remove(other)
@@ -139,7 +152,7 @@ class Structure:
         scope, blocks = component.scope, component.blocks
         successors = self._successors(scope)
         idom = dominators(scope.entry, scope.blocks, successors)
-        entries = {b for b in blocks if idom.get(b) not in blocks}
+        entries = {b for b in blocks if idom.get(b) not in blocks} | blocks & self._waiting_loops
         while True:
             part_of = {}
             for b in blocks:
@@ -160,6 +173,8 @@ class Structure:
         members = {e: {b for b in blocks if part_of[b] == e} for e in entries}
         # Lanes that are on their way elsewhere go first: those at a barrier wait for them.
         order = sorted(entries, key=lambda e: (self._waits(members[e]), e))
+        component.waits = bool(blocks & self._waiting_loops)
+        component.last = sum(not self._waits(members[e]) for e in entries)
         place = {e: k for k, e in enumerate(order)}
         live = {b: self.graph.blocks[b].live_in for b in entries}
         for b in blocks:
@@ -178,6 +193,9 @@ class Structure:
                 if component.cyclic or place[other] > place[e]:
                     part.preserve |= live[other]
             component.parts.append(part)
+
+    def _is_meeting(self, block: int) -> bool:
+        return any(map(is_meeting, self.graph.blocks[block].instructions[:1]))
 
     def _results(self, outermost: Scope) -> int:
         """The registers that hold a function's results at its end."""
