@@ -96,6 +96,7 @@ class Structure:
         return lambda b: [s for s in blocks[b].end.successors if scope.holds(s)]
 
     def _build(self, scope: Scope) -> None:
+        scope.reenters = scope.parent is not None and scope.entry in self._waiting_loops
         regions = self._regions(scope)
         if any(scope.entry in blocks for blocks, _ in regions):
             scope.reenters = True
