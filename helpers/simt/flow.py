@@ -201,8 +201,10 @@ def _split(kernel: ptx.Kernel) -> tuple[list[Block], dict[str, int]]:
         blocks.append(Block(len(blocks)))
         return blocks[-1]
 
-    # Where some lanes wait for others, the others go on to where all have to meet: see scopes.
-    polls = any(isinstance(i, ptx.Instruction) and is_poll(i) for i in kernel.body)
+    # Where lanes of a warp may wait for each other their meetings begin blocks (see scopes).
+    instructions = [i for i in kernel.body if isinstance(i, ptx.Instruction)]
+    polls = any(map(is_poll, instructions))
+    syncs = sum(i.name == "bar.warp.sync" for i in instructions) > 1
     for item in kernel.body:
         if isinstance(item, ptx.Label):
             if open_block:
@@ -214,10 +216,10 @@ def _split(kernel: ptx.Kernel) -> tuple[list[Block], dict[str, int]]:
         if not open_block:  # code no label leads to
             start()
             open_block = True
-        if polls and is_meeting(item) and blocks[-1].instructions:
-            if not is_meeting(blocks[-1].instructions[-1]):
-                blocks[-1].end = Branch(len(blocks))
-                start()
+        meets = polls and is_meeting(item) or syncs and item.name == "bar.warp.sync"
+        if meets and blocks[-1].instructions:
+            blocks[-1].end = Branch(len(blocks))
+            start()
         if item.opcode not in ("bra", "ret", "exit"):
             blocks[-1].instructions.append(item)
             continue
