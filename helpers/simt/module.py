@@ -123,13 +123,15 @@ class Function:
                 f"kernel {self.name} takes {self.parameter_bytes} bytes of parameters, "
                 f"got {len(parameters)}"
             )
-        task = _Task(lambda: self._run(grid, block, parameters, shared_bytes))
+        task = _Task(
+            lambda: self.compiled(tuple(block)),
+            lambda: self._run(grid, block, parameters, shared_bytes),
+        )
         task.perform_interruptibly()
 
     def _run(self, grid: Dim, block: Dim, parameters: bytes, shared_bytes: int) -> _Run:
-        """Compiles, if need be, and makes the launch ready to run."""
-        code = self.compiled(tuple(block))
-        return _Run(code, self._owner, grid, parameters, shared_bytes)
+        """A launch that is ready to run."""
+        return _Run(self.compiled(tuple(block)), self._owner, grid, parameters, shared_bytes)
 
 
 class _Compiled:
@@ -426,16 +428,18 @@ _pool = _Pool()
 
 
 class _Task:
-    """One launch, prepared and run to its end on a thread that signals never reach.
+    """One launch, compiled, prepared and run to its end on a thread that signals never reach.
 
     Only the main thread gets KeyboardInterrupt, between any two steps of it: in the middle of a
     compilation, or with workers under way whose buffers it would drop. So the main thread only
-    waits here.
+    waits here: for workers to the end, for a compilation until it is interrupted. That cannot be
+    stopped; it goes on without it, and the next launch will find the code or wait for it.
     """
 
-    def __init__(self, prepare: Callable[[], _Run]):
-        self._prepare = prepare
+    def __init__(self, compile_: Callable[[], object], prepare: Callable[[], _Run]):
+        self._compile, self._prepare = compile_, prepare
         self._claim = threading.Lock()
+        self._start = threading.Lock()  # taken once: to run the kernel, or never to do so
         self._ended = threading.Event()
         self._run: _Run | None = None
         self._stopped = False
@@ -465,6 +469,8 @@ class _Task:
         while not self._ended.is_set():
             try:
                 self._stopped = True
+                if self._start.acquire(blocking=False):
+                    return
                 if self._run is not None:
                     self._run.stop()
                 _launcher.put(self)  # it may not have got there; it is not performed twice
@@ -476,10 +482,13 @@ class _Task:
         if not self._claim.acquire(blocking=False):
             return
         try:
-            self._run = self._prepare()
-            if self._stopped:
-                self._run.stop()
-            self._run.run()
+            if not self._stopped:
+                self._compile()
+            if self._start.acquire(blocking=False):
+                self._run = self._prepare()
+                if self._stopped:
+                    self._run.stop()
+                self._run.run()
         except BaseException as error:
             self._error = error
         finally:
