@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
+import os
 import re
 import threading
 
 import llvmlite.binding as llvm
 
 _lock = threading.Lock()  # LLVM's own state is shared
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+# The process must not take LLVM down while a thread compiles (one that nobody waits for, since an
+# interrupt): at exit the lock is taken, and kept. A child has none of its parent's threads.
+os.register_at_fork(after_in_child=_renew_lock)
+atexit.register(lambda: _lock.acquire())
 
 
 class Code:
