@@ -100,7 +100,8 @@ class Structure:
 
     def _successors(self, scope: Scope):
         blocks = self.graph.blocks
-        return lambda b: [s for s in blocks[b].end.successors if scope.holds(s)]
+        within = {b: [s for s in blocks[b].end.successors if scope.holds(s)] for b in scope.blocks}
+        return within.__getitem__
 
     def _build(self, scope: Scope) -> None:
         scope.reenters = scope.parent is not None and scope.entry in self.waiting_loops
@@ -115,13 +116,18 @@ class Structure:
         inside = set().union(*(c.blocks for c in scope.components))
         for b in scope.blocks - inside:
             self.owner[b] = scope
+        if scope.components:
+            successors = self._successors(scope)
+            idom = dominators(scope.entry, scope.blocks, successors)
         for component in scope.components:
-            self._partition(component)
+            self._partition(component, successors, idom)
             for part in component.parts:
                 self._build(part)
 
     def _regions(self, scope: Scope) -> list[tuple[set[int], int | None]]:
         """The divergent regions of a scope: their blocks and where they join."""
+        if self.divergent.isdisjoint(scope.blocks):
+            return []
         successors = self._successors(scope)
         ends = [b for b in scope.blocks if not successors(b)]
         into: dict[int, list[int]] = {b: [] for b in scope.blocks}
@@ -156,17 +162,16 @@ class Structure:
             result.append((region, join))
         return result
 
-    def _partition(self, component: Component) -> None:
+    def _partition(self, component: Component, successors, idom: dict[int, int | None]) -> None:
+        """idom: the immediate dominators of the blocks of the component's scope."""
         scope, blocks = component.scope, component.blocks
-        successors = self._successors(scope)
-        idom = dominators(scope.entry, scope.blocks, successors)
         entries = {b for b in blocks if idom.get(b) not in blocks}
-        part_of = self._parts(component, entries, idom)
+        part_of = self._parts(component, entries, successors, idom)
         apart = {part_of[b] for b in blocks if self._syncs(b)}
         component.waits = len(apart) > 1 or bool(blocks & self.waiting_loops)
         if component.waits:
             entries |= blocks & self.waiting_loops | {b for b in blocks if self._is_meeting(b)}
-            part_of = self._parts(component, entries, idom)
+            part_of = self._parts(component, entries, successors, idom)
         members = {e: {b for b in blocks if part_of[b] == e} for e in entries}
         # Lanes that are on their way elsewhere go first: those at a barrier wait for them.
         meets = {e: component.waits and self._is_meeting(e) for e in entries}
@@ -192,10 +197,11 @@ class Structure:
                     part.preserve |= live[other]
             component.parts.append(part)
 
-    def _parts(self, component: Component, entries: set[int], idom: dict) -> dict[int, int]:
+    def _parts(
+        self, component: Component, entries: set[int], successors, idom: dict
+    ) -> dict[int, int]:
         """For each block of a component the entry of its part; adds entries that are missing."""
         scope, blocks = component.scope, component.blocks
-        successors = self._successors(scope)
         while True:
             part_of = {}
             for b in blocks:
