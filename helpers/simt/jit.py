@@ -11,6 +11,8 @@ import threading
 
 import llvmlite.binding as llvm
 
+LARGE = 1_200_000  # characters of IR from which on it is optimised less, to compile in seconds
+
 _lock = threading.Lock()  # LLVM's own state is shared
 
 
@@ -84,7 +86,7 @@ def _prefer_512(ir: str) -> str:
 def _object_code(ir: str, machine: llvm.TargetMachine) -> bytes:
     module = llvm.parse_assembly(ir)
     module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options = llvm.create_pipeline_tuning_options(speed_level=1 if len(ir) > LARGE else 2)
     options.loop_vectorization = False  # the code is vectors already
     options.loop_unrolling = False
     options.slp_vectorization = False
