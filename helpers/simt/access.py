@@ -6,6 +6,9 @@ block's buffer; `cvta` adds or subtracts its host address.
 Every access is checked. The quick check compares the warp's lowest and highest byte with the
 bounds of the one allocation it is expected in: that of the pointer parameter which the address
 was computed from. Where it fails, `runtime.CHECKER` looks at every active lane.
+
+Processors gather and scatter only words of 4 and 8 bytes. For shorter ones LLVM makes a branch for
+each lane: much code, so it is put into functions.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import ptx, runtime
-from .emitter import Emitter, Lanes, llvm_type, vector
+from .emitter import Emitter, Lanes, bits, llvm_type, vector
 from .flow import destinations
 from .runtime import Context
 from .shapes import LANES, ZERO
@@ -390,23 +393,41 @@ class Memory:
                     self._load_few(access, address, ty, offset + k * size, places)
                     for k in range(access.count)
                 ]
-        out = []
-        v = vector(ty)
+        return [
+            Lanes(ty, self._gather(ty, self.pointers(access, address, offset + k * size)), None)
+            for k in range(access.count)
+        ]
+
+    def _gather(self, ty: str, pointers: str) -> str:
+        e, v, many, size = self.e, vector(ty), vector("ptr"), bits(ty) // 8
         name = f"@llvm.masked.gather.v{LANES}{_mangle(ty)}.v{LANES}p0"
-        e.declarations.add(f"declare {v} {name}({vector('ptr')}, i32, {vector('i1')}, {v})")
-        for k in range(access.count):
-            pointers = self.pointers(access, address, offset + k * size)
-            out.append(
-                Lanes(
-                    ty,
-                    e.op(
-                        f"call {v} {name}({vector('ptr')} {pointers}, i32 {size}, "
-                        f"{vector('i1')} {e.lane_mask(e.mask)}, {v} zeroinitializer)"
-                    ),
-                    None,
-                )
-            )
-        return out
+        e.declarations.add(f"declare {v} {name}({many}, i32, {vector('i1')}, {v})")
+        call = f"call {v} {name}({many} {{}}, i32 {size}, {vector('i1')} {{}}, {v} zeroinitializer)"
+        if size >= 4:
+            return e.op(call.format(pointers, e.lane_mask(e.mask)))
+        e.function(
+            f"gather.{ty}",
+            f"{v} @gather.{ty}({many} %ps, i32 %mask) noinline",
+            f"  %lanes = bitcast i32 %mask to {vector('i1')}\n"
+            f"  %found = {call.format('%ps', '%lanes')}\n  ret {v} %found",
+        )
+        return e.op(f"call {v} @gather.{ty}({many} {pointers}, i32 {e.mask})")
+
+    def _scatter(self, ty: str, values: str, pointers: str) -> None:
+        e, v, many, size = self.e, vector(ty), vector("ptr"), bits(ty) // 8
+        name = f"@llvm.masked.scatter.v{LANES}{_mangle(ty)}.v{LANES}p0"
+        e.declarations.add(f"declare void {name}({v}, {many}, i32, {vector('i1')})")
+        call = f"call void {name}({v} {{}}, {many} {{}}, i32 {size}, {vector('i1')} {{}})"
+        if size >= 4:
+            e.line(call.format(values, pointers, e.lane_mask(e.mask)))
+            return
+        e.function(
+            f"scatter.{ty}",
+            f"void @scatter.{ty}({v} %xs, {many} %ps, i32 %mask) noinline",
+            f"  %lanes = bitcast i32 %mask to {vector('i1')}\n"
+            f"  {call.format('%xs', '%ps', '%lanes')}\n  ret void",
+        )
+        e.line(f"call void @scatter.{ty}({v} {values}, {many} {pointers}, i32 {e.mask})")
 
     def _pick(self, ty: str, whole: str, window: int, places: list[int]) -> Lanes:
         if window == LANES and places == list(range(LANES)):
@@ -480,13 +501,7 @@ class Memory:
                     f"{vector('i1')} {e.lane_mask(e.mask)})"
                 )
             return
-        pointers = self.pointers(access, address, offset)
-        name = f"@llvm.masked.scatter.v{LANES}{_mangle(ty)}.v{LANES}p0"
-        e.declarations.add(f"declare void {name}({v}, {vector('ptr')}, i32, {vector('i1')})")
-        e.line(
-            f"call void {name}({v} {spread}, {vector('ptr')} {pointers}"
-            f", i32 {size}, {vector('i1')} {e.lane_mask(e.mask)})"
-        )
+        self._scatter(ty, spread, self.pointers(access, address, offset))
 
     # -- atomics ----------------------------------------
 

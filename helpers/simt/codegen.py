@@ -256,7 +256,11 @@ class _Kernel(Emitter):
     def _waiting(self, component: Component) -> list[str]:
         """The masks of the lanes waiting to enter a component's scopes and its join."""
         places = [*(p.entry for p in component.parts), component.join]
-        return [self._pending(b) for b in places if b is not None]
+        masks = [self._pending(b) for b in places if b is not None]
+        if component.waits:
+            meetings = component.parts[component.meetings : component.barriers]
+            masks += [self._released(p.entry) for p in meetings]
+        return masks
 
     def _elsewhere(self, scope: Scope) -> list[str]:
         """The masks of the lanes that wait somewhere while a scope runs."""
@@ -268,6 +272,9 @@ class _Kernel(Emitter):
 
     def _pending(self, block: int) -> str:
         return f"%pending{block}"
+
+    def _released(self, block: int) -> str:
+        return f"%released{block}"
 
     # -- the function ----------------------------------------
 
@@ -511,12 +518,18 @@ class _Kernel(Emitter):
             return "exit"
         if scope.parent is None:
             return f"leave{scope.entry}"
-        component = scope.parent
+        component, next_ = scope.parent, scope.parent.parts.index(scope) + 1
+        if component.waits and next_ <= component.barriers:
+            return self._part_label(component, next_)
         if component.cyclic:
             return f"c{component.number}"
-        return self._part_label(component, component.parts.index(scope) + 1)
+        return self._part_label(component, next_)
 
     def _part_label(self, component: Component, k: int) -> str:
+        if component.waits and k == component.meetings:
+            return f"c{component.number}_turned"
+        if component.waits and k == component.barriers:
+            return f"c{component.number}"
         if k < len(component.parts):
             return f"c{component.number}_{k}"
         return f"c{component.number}_join"
@@ -584,26 +597,35 @@ class _Kernel(Emitter):
         n = component.number
         self.label(f"c{n}")
         if component.cyclic:
-            live, mask = component.scope.preserve, "0"
+            live = component.scope.preserve
             for part in component.parts:
                 live |= self.graph.blocks[part.entry].live_in
-                waiting = self.op(f"load i32, ptr {self._pending(part.entry)}")
-                mask = self.op(f"or i32 {mask}, {waiting}")
             if component.join is not None:
                 live |= self.graph.blocks[component.join].live_in
+            on_their_way = component.parts[: component.meetings or None]
+            waiting = [p for p in on_their_way if p.entry in self.structure.waiting_loops]
+            for part in [*on_their_way[:1], *waiting[:1]]:  # where a deadlock would be
+                first = self.graph.blocks[part.entry].instructions
+                self._last = first[0] if first else self._last
+            mask = self._any(on_their_way)
             self._take_turn(component.scope, live, mask, self._waiting(component))
         self.line(f"br label %{self._part_label(component, 0)}")
         for k, part in enumerate(component.parts):
             self.label(f"c{n}_{k}")
-            mask = self.op(f"load i32, ptr {self._pending(part.entry)}")
+            waiting = self._pending(part.entry)
+            if component.waits and component.meetings <= k < component.barriers:
+                waiting = self._released(part.entry)
+            mask = self.op(f"load i32, ptr {waiting}")
             some = self.op(f"icmp ne i32 {mask}, 0")
             self.line(
                 f"br i1 {some}, label %c{n}_{k}_enter, label %{self._part_label(component, k + 1)}"
             )
             self.label(f"c{n}_{k}_enter")
-            self.line(f"store i32 0, ptr {self._pending(part.entry)}")
+            self.line(f"store i32 0, ptr {waiting}")
             self.line(f"store i32 {mask}, ptr {self._mask_slot(part)}")
             self.line(f"br label %b{part.entry}")
+        if component.waits:
+            self._turned(component)
         self.label(f"c{n}_join")
         scope, join = component.scope, component.join
         if join is None:
@@ -618,6 +640,40 @@ class _Kernel(Emitter):
         self.line(f"store i32 {mask}, ptr {self._mask_slot(scope)}")
         some = self.op(f"icmp ne i32 {mask}, 0")
         self.line(f"br i1 {some}, label %b{join}, label %{self._exhausted(scope)}")
+
+    def _turned(self, component: Component) -> None:
+        """When each part had its turn: again; or if no lane is on its way, on from all meetings.
+
+        If none is at one either, on to the parts with barriers.
+        """
+        n, first, end = component.number, component.meetings, component.barriers
+        self.label(f"c{n}_turned")
+        self._branch_if_any(component.parts[:first], f"c{n}", f"c{n}_met")
+        self.label(f"c{n}_met")
+        rest = f"c{n}_{end}" if end < len(component.parts) else f"c{n}_join"
+        if first == end:
+            self.line(f"br label %{rest}")
+            return
+        self._branch_if_any(component.parts[first:end], f"c{n}_go", rest)
+        self.label(f"c{n}_go")
+        for part in component.parts[first:end]:
+            mask = self.op(f"load i32, ptr {self._pending(part.entry)}")
+            self.line(f"store i32 {mask}, ptr {self._released(part.entry)}")
+            self.line(f"store i32 0, ptr {self._pending(part.entry)}")
+        self.line(f"br label %c{n}_{first}")
+
+    def _branch_if_any(self, parts: list[Scope], yes: str, no: str) -> None:
+        """Goes to the label `yes` if lanes wait to enter one of some parts, else to `no`."""
+        some = self.op(f"icmp ne i32 {self._any(parts)}, 0")
+        self.line(f"br i1 {some}, label %{yes}, label %{no}")
+
+    def _any(self, parts: list[Scope]) -> str:
+        """The lanes that wait to enter one of some parts."""
+        mask = "0"
+        for part in parts:
+            waiting = self.op(f"load i32, ptr {self._pending(part.entry)}")
+            mask = self.op(f"or i32 {mask}, {waiting}")
+        return mask
 
     # -- instructions ----------------------------------------
 

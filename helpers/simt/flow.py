@@ -44,6 +44,9 @@ _NO_DESTINATION_FORMS = {
     ("mbarrier", ("inval",)),
 }
 
+_SHARED_BY_THREADS = {"volatile", "relaxed", "acquire", "mmio"}
+_TOGETHER = {"shfl", "vote", "match", "redux", "ldmatrix", "movmatrix", "mma", "wmma", "elect"}
+
 
 @dataclass
 class Branch:
@@ -111,6 +114,24 @@ def sources(instruction: ptx.Instruction) -> list[str]:
     if instruction.guard:
         names += [instruction.guard, *destinations(instruction)]
     return names
+
+
+def is_poll(i: ptx.Instruction) -> bool:
+    """Whether an instruction reads what another thread may be going to change."""
+    if i.opcode == "ld":
+        return not _SHARED_BY_THREADS.isdisjoint(i.modifiers)
+    if i.opcode == "mbarrier":
+        return i.modifiers[0] in ("test_wait", "try_wait")
+    if i.opcode != "atom":
+        return False
+    last = i.operands[-1]
+    adds_nothing = isinstance(last, ptx.Immediate) and last.value == 0
+    return not {"cas", "exch"}.isdisjoint(i.modifiers) or adds_nothing
+
+
+def is_meeting(i: ptx.Instruction) -> bool:
+    """Whether lanes of a warp wait for each other at an instruction, or go through it together."""
+    return i.opcode in _TOGETHER or i.opcode in ("bar", "barrier")
 
 
 class Graph:
@@ -181,6 +202,10 @@ def _split(kernel: ptx.Kernel) -> tuple[list[Block], dict[str, int]]:
         blocks.append(Block(len(blocks)))
         return blocks[-1]
 
+    # Where lanes of a warp may wait for each other their meetings begin blocks (see scopes).
+    instructions = [i for i in kernel.body if isinstance(i, ptx.Instruction)]
+    polls = any(map(is_poll, instructions))
+    syncs = sum(i.name == "bar.warp.sync" for i in instructions) > 1
     for item in kernel.body:
         if isinstance(item, ptx.Label):
             if open_block:
@@ -192,6 +217,10 @@ def _split(kernel: ptx.Kernel) -> tuple[list[Block], dict[str, int]]:
         if not open_block:  # code no label leads to
             start()
             open_block = True
+        meets = polls and is_meeting(item) or syncs and item.name == "bar.warp.sync"
+        if meets and blocks[-1].instructions:
+            blocks[-1].end = Branch(len(blocks))
+            start()
         if item.opcode not in ("bra", "ret", "exit"):
             blocks[-1].instructions.append(item)
             continue

@@ -15,7 +15,7 @@ from .flow import Graph, destinations
 from .scopes import Structure
 
 MANY = 1000  # saves of registers in a kernel
-OFTEN = 6  # places at which one register is saved
+OFTEN = 2  # places at which one register is saved
 
 
 def resident(graph: Graph, structure: Structure, invariant) -> list[str]:

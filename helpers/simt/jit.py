@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
+import os
 import re
 import threading
 
 import llvmlite.binding as llvm
 
+LARGE = 1_200_000  # characters of IR from which on it is optimised less, to compile in seconds
+
 _lock = threading.Lock()  # LLVM's own state is shared
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+# The process must not take LLVM down while a thread compiles (one that nobody waits for, since an
+# interrupt): at exit the lock is taken, and kept. A child has none of its parent's threads.
+os.register_at_fork(after_in_child=_renew_lock)
+atexit.register(lambda: _lock.acquire())
 
 
 class Code:
@@ -71,7 +86,7 @@ def _prefer_512(ir: str) -> str:
 def _object_code(ir: str, machine: llvm.TargetMachine) -> bytes:
     module = llvm.parse_assembly(ir)
     module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options = llvm.create_pipeline_tuning_options(speed_level=1 if len(ir) > LARGE else 2)
     options.loop_vectorization = False  # the code is vectors already
     options.loop_unrolling = False
     options.slp_vectorization = False

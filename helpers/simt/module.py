@@ -203,14 +203,14 @@ class Function:
                 f"got {len(parameters)}"
             )
 
-        def prepare() -> _Run:  # compiles, if need be
+        def prepare() -> _Run:
             code = self.compiled(tuple(block), instruments)
             run = _Run(code, self._owner, grid, parameters, shared_bytes)
             if record is not None:
                 run.trace(record, alone)
             return run
 
-        task = _Task(prepare)
+        task = _Task(lambda: self.compiled(tuple(block), instruments), prepare)
         return task.perform_interruptibly()
 
 
@@ -532,16 +532,18 @@ _pool = _Pool()
 
 
 class _Task:
-    """One launch, prepared and run to its end on a thread that signals never reach.
+    """One launch, compiled, prepared and run to its end on a thread that signals never reach.
 
     Only the main thread gets KeyboardInterrupt, between any two steps of it: in the middle of a
     compilation, or with workers under way whose buffers it would drop. So the main thread only
-    waits here.
+    waits here: for workers to the end, for a compilation until it is interrupted. That cannot be
+    stopped; it goes on without it, and the next launch will find the code or wait for it.
     """
 
-    def __init__(self, prepare: Callable[[], _Run]):
-        self._prepare = prepare
+    def __init__(self, compile_: Callable[[], object], prepare: Callable[[], _Run]):
+        self._compile, self._prepare = compile_, prepare
         self._claim = threading.Lock()
+        self._start = threading.Lock()  # taken once: to run the kernel, or never to do so
         self._ended = threading.Event()
         self._run: _Run | None = None
         self._stopped = False
@@ -572,6 +574,8 @@ class _Task:
         while not self._ended.is_set():
             try:
                 self._stopped = True
+                if self._start.acquire(blocking=False):
+                    return
                 if self._run is not None:
                     self._run.stop()
                 _launcher.put(self)  # it may not have got there; it is not performed twice
@@ -583,10 +587,13 @@ class _Task:
         if not self._claim.acquire(blocking=False):
             return
         try:
-            self._run = self._prepare()
-            if self._stopped:
-                self._run.stop()
-            self._run.run()
+            if not self._stopped:
+                self._compile()
+            if self._start.acquire(blocking=False):
+                self._run = self._prepare()
+                if self._stopped:
+                    self._run.stop()
+                self._run.run()
         except BaseException as error:
             self._error = error
         finally:

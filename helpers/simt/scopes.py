@@ -16,6 +16,16 @@ runs the first scope whose mask is not empty, to its end; lanes that leave a sco
 of the place they go to. When all masks are empty every lane is at the join (or has ended), and
 the enclosing scope goes on from there.
 
+Lanes may wait for others of their warp: for a lock, or a flag (see polling). Then those others
+must be able to run, wherever they are. So a region with such a loop goes on past its join, up to
+the next place where all lanes have to meet (a barrier, a shuffle) or the end, the loop's first
+block begins a scope of its own, and the component runs its scopes in turn, each once.
+
+In such a component, and in one that has a __syncwarp() in more than one scope, every instruction
+at which lanes meet begins a scope too. Lanes wait before it until no others are on their way; then
+all that have come to one go on, before any comes to the next. Lanes at a barrier of the block wait
+for those too.
+
 A register written in a scope of a component must keep its old value in the lanes that are
 elsewhere if one of those may still read it: `Scope.preserve` holds these registers. They are
 written by a blend and cannot be scalars.
@@ -25,7 +35,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .flow import Graph, dominators, sources
+from .flow import Graph, dominators, is_meeting, sources
+from .polling import waiting_loops
 
 _END = -1  # the post-dominator tree's root
 
@@ -59,18 +70,23 @@ class Component:
     join: int | None
     parts: list[Scope] = field(default_factory=list)  # in the order they are run in
     cyclic: bool = False
+    waits: bool = False  # its lanes may wait for each other
+    meetings: int = 0  # the parts from here on begin where lanes of the warp meet,
+    barriers: int = 0  # and those from here on have barriers
 
 
 class Structure:
     """The scopes and components of a graph, given which branches diverge.
 
     root: the kernel's outermost scope; functions: those of the functions, by name; owner[b]: the
-    innermost scope of block b; components: all of them, numbered.
+    innermost scope of block b; components: all of them, numbered; waiting_loops: the first blocks
+    of loops in which lanes may wait for others.
     """
 
     def __init__(self, graph: Graph, divergent: set[int]):
         self.graph = graph
         self.divergent = divergent
+        self.waiting_loops = waiting_loops(graph)
         self.components: list[Component] = []
         self.owner: dict[int, Scope] = {}
         self.root, *others = [self._outermost(b) for b in (0, *graph.entries.values())]
@@ -84,9 +100,11 @@ class Structure:
 
     def _successors(self, scope: Scope):
         blocks = self.graph.blocks
-        return lambda b: [s for s in blocks[b].end.successors if scope.holds(s)]
+        within = {b: [s for s in blocks[b].end.successors if scope.holds(s)] for b in scope.blocks}
+        return within.__getitem__
 
     def _build(self, scope: Scope) -> None:
+        scope.reenters = scope.parent is not None and scope.entry in self.waiting_loops
         regions = self._regions(scope)
         if any(scope.entry in blocks for blocks, _ in regions):
             scope.reenters = True
@@ -98,13 +116,18 @@ class Structure:
         inside = set().union(*(c.blocks for c in scope.components))
         for b in scope.blocks - inside:
             self.owner[b] = scope
+        if scope.components:
+            successors = self._successors(scope)
+            idom = dominators(scope.entry, scope.blocks, successors)
         for component in scope.components:
-            self._partition(component)
+            self._partition(component, successors, idom)
             for part in component.parts:
                 self._build(part)
 
     def _regions(self, scope: Scope) -> list[tuple[set[int], int | None]]:
         """The divergent regions of a scope: their blocks and where they join."""
+        if self.divergent.isdisjoint(scope.blocks):
+            return []
         successors = self._successors(scope)
         ends = [b for b in scope.blocks if not successors(b)]
         into: dict[int, list[int]] = {b: [] for b in scope.blocks}
@@ -119,6 +142,10 @@ class Structure:
                 continue  # the other lanes leave the scope here
             join = joins.get(b, _END)
             region = _reach(successors(b), successors, join)
+            if region & self.waiting_loops:
+                while join != _END and not self._is_meeting(join):
+                    join = joins.get(join, _END)
+                region = _reach(successors(b), successors, join)
             wanted = {None if join == _END else join}
             for other in [m for m in merged if m[0] & region]:
                 merged.remove(other)
@@ -135,31 +162,22 @@ class Structure:
             result.append((region, join))
         return result
 
-    def _partition(self, component: Component) -> None:
+    def _partition(self, component: Component, successors, idom: dict[int, int | None]) -> None:
+        """idom: the immediate dominators of the blocks of the component's scope."""
         scope, blocks = component.scope, component.blocks
-        successors = self._successors(scope)
-        idom = dominators(scope.entry, scope.blocks, successors)
         entries = {b for b in blocks if idom.get(b) not in blocks}
-        while True:
-            part_of = {}
-            for b in blocks:
-                at = b
-                while at not in entries:
-                    at = idom[at]
-                part_of[b] = at
-            # A part is entered at its entry alone: any other way in makes an entry of its own.
-            more = {
-                s
-                for b in scope.blocks
-                for s in successors(b)
-                if s in blocks and s not in entries and part_of.get(b) != part_of[s]
-            }
-            if not more:
-                break
-            entries |= more
+        part_of = self._parts(component, entries, successors, idom)
+        apart = {part_of[b] for b in blocks if self._syncs(b)}
+        component.waits = len(apart) > 1 or bool(blocks & self.waiting_loops)
+        if component.waits:
+            entries |= blocks & self.waiting_loops | {b for b in blocks if self._is_meeting(b)}
+            part_of = self._parts(component, entries, successors, idom)
         members = {e: {b for b in blocks if part_of[b] == e} for e in entries}
         # Lanes that are on their way elsewhere go first: those at a barrier wait for them.
-        order = sorted(entries, key=lambda e: (self._waits(members[e]), e))
+        meets = {e: component.waits and self._is_meeting(e) for e in entries}
+        order = sorted(entries, key=lambda e: (self._waits(members[e]), meets[e], e))
+        component.barriers = sum(not self._waits(members[e]) for e in entries)
+        component.meetings = sum(not meets[e] for e in order[: component.barriers])
         place = {e: k for k, e in enumerate(order)}
         live = {b: self.graph.blocks[b].live_in for b in entries}
         for b in blocks:
@@ -178,6 +196,36 @@ class Structure:
                 if component.cyclic or place[other] > place[e]:
                     part.preserve |= live[other]
             component.parts.append(part)
+
+    def _parts(
+        self, component: Component, entries: set[int], successors, idom: dict
+    ) -> dict[int, int]:
+        """For each block of a component the entry of its part; adds entries that are missing."""
+        scope, blocks = component.scope, component.blocks
+        while True:
+            part_of = {}
+            for b in blocks:
+                at = b
+                while at not in entries:
+                    at = idom[at]
+                part_of[b] = at
+            # A part is entered at its entry alone: any other way in makes an entry of its own.
+            more = {
+                s
+                for b in scope.blocks
+                for s in successors(b)
+                if s in blocks and s not in entries and part_of.get(b) != part_of[s]
+            }
+            if not more:
+                return part_of
+            entries |= more
+
+    def _syncs(self, block: int) -> bool:
+        """Whether there is a __syncwarp() in a block."""
+        return any(i.name == "bar.warp.sync" for i in self.graph.blocks[block].instructions)
+
+    def _is_meeting(self, block: int) -> bool:
+        return any(map(is_meeting, self.graph.blocks[block].instructions[:1]))
 
     def _results(self, outermost: Scope) -> int:
         """The registers that hold a function's results at its end."""

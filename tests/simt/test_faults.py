@@ -228,6 +228,30 @@ def test_an_endless_loop_around_a_barrier_is_stopped_by_an_interrupt(barrier):
     interrupted(lambda: device.launch("f", 4, 64))
 
 
+def test_recursion_without_an_end_in_sight_is_stopped_by_an_interrupt():
+    fib = "__device__ __noinline__ int fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }"
+    kernel = 'extern "C" __global__ void f(int *x) { *x = fib(*x); }'
+    device = Device(ptx_of(f"{fib}\n{kernel}"))
+    interrupted(lambda: device.launch("f", 1, 1, np.full(1, 70, np.int32)))
+
+
+def test_an_interrupt_does_not_wait_for_the_compiler(monkeypatch):
+    device = Device(ptx_of('extern "C" __global__ void f(int *x) { x[threadIdx.x] += 12345; }'))
+    compile_ = simt.module.jit.object_code
+
+    def slowly(ir: str) -> bytes:
+        time.sleep(3)
+        return compile_(ir)
+
+    monkeypatch.setattr(simt.module.jit, "object_code", slowly)
+    monkeypatch.setattr(simt.module.cache, "load", lambda key: None)
+    x = np.zeros(32, np.int32)
+    interrupted(lambda: device.launch("f", 1, 32, x))
+    assert not x.any()
+    device.launch("f", 1, 32, x)
+    assert set(x) == {12345}
+
+
 def test_an_instruction_without_a_row_is_named_with_its_line():
     device = Device(
         ptx_of(
