@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from . import async_copy, barriers, forms, instructions, ptx, runtime, tensor, warp
+from . import async_copy, barriers, instructions, ptx, runtime, tensor, warp
 from .access import Memory, parameter_offsets, provenance
 from .access import parse as parse_access
 from .calls import external_call
@@ -150,9 +150,6 @@ def generate(layout: Layout, graph: Graph, geometry: Geometry) -> str:
 
     Raises Unsupported for an instruction that has no row.
     """
-    for block in graph.blocks:
-        for i in block.instructions:
-            forms.check(layout.kernel.name, i)
     local = {name: (offset, layout.local_stride) for name, offset in layout.local_offsets.items()}
     return _Kernel(layout, graph, Shapes(graph, geometry, local)).module()
 

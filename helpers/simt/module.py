@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from ctypes import byref, c_int32, c_int64, c_void_p
+from dataclasses import replace
 from pathlib import PurePath
 
 from . import cache, jit, ptx
@@ -18,6 +19,7 @@ from .calls import external_call
 from .codegen import Layout, generate, layout_of
 from .errors import Fault, Interrupted, InvalidPtx, Unsupported
 from .flow import Graph
+from .forms import Checker
 from .hostcalls import System
 from .memory import Memory
 from .runtime import FAULT_KINDS, READY, SLACK, WROTE, Context, Launch
@@ -44,6 +46,8 @@ class Module:
     def __init__(self, text: str, memory: Memory):
         self.memory, self.text = memory, text
         parsed = ptx.parse(text)
+        for function in parsed.functions.values():
+            Checker(parsed, function).check()
         self.globals: dict[str, tuple[int, int]] = {}
         variables = [v for v in parsed.variables if v.space in ("global", "const")]
         for v in variables:
@@ -81,11 +85,13 @@ class Function:
     def __init__(self, module: ptx.Module, kernel: ptx.Kernel, owner: Module):
         self.name = kernel.name
         self._module, self._owner = module, owner
-        self._problem: Unsupported | None = None
+        self._problem: Unsupported | InvalidPtx | None = None
         try:
+            Checker(module, kernel).check()
             kernel = expand(module, kernel)
-        except Unsupported as problem:  # other kernels of the module may be fine
+        except (Unsupported, InvalidPtx) as problem:  # other kernels of the module may be fine
             self._problem = problem
+            kernel = replace(kernel, body=[])
         self._kernel = kernel
         self._compiled: dict[Dim, _Compiled] = {}
         self._lock = threading.Lock()
