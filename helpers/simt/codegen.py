@@ -26,6 +26,7 @@ from .runtime import Context, Launch
 from .scopes import Component, Scope
 from .shapes import LANES, Geometry, Shapes, is_widening, signed, width
 from .stack import function_address
+from .table import only
 
 _NOTHING = {
     "membar",
@@ -646,7 +647,7 @@ class _Kernel(Emitter):
 
     def _convert_address(self, i: ptx.Instruction) -> tuple[str, str]:
         """cvta: only shared addresses differ from generic ones."""
-        kind = i.modifiers[-1]
+        kind = only(self, i, "to", "global", "shared", "local", "const", types=("u64",))
         value = self.get(i.operands[1], kind)
         if "shared" not in i.modifiers:
             return kind, value

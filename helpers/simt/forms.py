@@ -12,6 +12,7 @@ a an address; g destinations in braces (or one); h values in braces (or one); i 
 constant; l a label; c the carry flag.
 A letter may be followed by : and a type. T, which is also what d, p, v, m, g and h have without,
 is the last modifier; S the one before it; W is T of twice the width; * anything but a predicate.
+t and s are T and S where those need not be types that registers have (tf32), and then *.
 After those may come + where registers may be wider than the type (9.4.1), and ? where the operand
 may be left out, at the end.
 """
@@ -54,7 +55,7 @@ FORMS = {opcode: form for form, opcodes in _GROUPS.items() for opcode in opcodes
     "slct": "d:S v:S v:S v:T",
     "isspacep": "d:pred v:u64",
     "cvta": "d y",
-    "cvt": "d:S+ m:T+ m:T+? v:*?",
+    "cvt": "d:s+ m:t+ m:t+? v:*?",
     "cvt.pack": "d:b32 v:b32 v:b32 v:b32?",
     "ld": "g:T+ a v:u64?",
     "ldu": "g:T+ a",
@@ -110,8 +111,7 @@ _SPECIAL = re.compile(
     r"aggr_smem_size|dynamic_smem_size|current_graph_exec|envreg([12]?\d|3[01]))"
 )
 _WIDER = {"16": "32", "32": "64", "64": "128"}
-# How many types, which come last, an opcode's name must have: one if nothing else is said here.
-_TYPES_NAMED = {"cvt": 2, "set": 2, "slct": 2, "bra": 0, "cp": 0}
+_NEAR = (("b32", "u32", "s32"), ())  # what may hold the address of a shared or local variable
 _BARRIERS = {"sync", "arrive", "red"}
 _SPACES = ("global", "const", "shared", "local", "param")
 
@@ -127,14 +127,15 @@ class _Operand:
 
 
 def _kind(code: str, modifiers: tuple[str, ...]) -> str:
-    last = modifiers[-1] if modifiers else ""
-    if code == "S":
-        last = modifiers[-2] if len(modifiers) > 1 else ""
+    """What a code of a form means; "" if the instruction names no such type."""
+    kind = modifiers[-1] if modifiers else ""
+    if code in ("S", "s"):
+        kind = modifiers[-2] if len(modifiers) > 1 else ""
     elif code == "W":
-        last = last[:1] + _WIDER.get(last[1:], "")
-    elif code != "T":
+        kind = kind[:1] + _WIDER.get(kind[1:], "")
+    elif code not in ("T", "t"):
         return code
-    return last if last in ptx.SIZES else "*"  # such as tf32
+    return kind if kind in ptx.SIZES else "*" if kind and code.islower() else ""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -147,7 +148,7 @@ def _form(opcode: str, modifiers: tuple[str, ...]) -> tuple[_Operand, ...] | Non
     for word in form.split():
         match = re.fullmatch(r"(\w)(?::([\w*]+))?(\+?)(\??)", word)
         letter, code, wider, optional = match.groups()
-        kind = "pred" if letter == "q" else _kind(code or "T", modifiers)
+        kind = "pred" if letter == "q" else "*" if letter in "ailc" else _kind(code or "T", modifiers)
         operands.append(_Operand(letter, kind, bool(wider), bool(optional)))
     return tuple(operands)
 
@@ -211,11 +212,14 @@ class Checker:
             return
         if i.opcode in ("bar", "barrier") and not _BARRIERS & set(i.modifiers):
             raise self._invalid(i, f"'{i.text[:100]}' is no kind of barrier")
+        if i.opcode == "mov":
+            self._move(i)
+            return
         form = _form(i.opcode, i.modifiers)
         if form is None:
             return
-        if len(i.modifiers) < _TYPES_NAMED.get(i.opcode, 1 if form else 0):
-            raise self._invalid(i, f"'{i.text[:100]}' names no type")
+        if any(not o.kind for o in form):
+            raise self._invalid(i, f"'{i.text[:100]}' names no type that it takes")
         operands = list(i.operands)
         if "cc" in i.modifiers and isinstance(operands[0], tuple):  # with the carry flag, see ptx
             operands[0] = operands[0][0]
@@ -227,8 +231,6 @@ class Checker:
                 raise self._invalid(i)
         if i.opcode in ("ld", "ldu", "st", "atom", "red"):
             self._memory(i)
-        elif i.opcode == "mov":
-            self._move(i)
 
     def _invalid(self, i: ptx.Instruction, why: str = "") -> InvalidPtx:
         place = f"kernel {self.function.name}"
@@ -354,10 +356,10 @@ class Checker:
                 raise self._invalid(i)
 
     def _move(self, i: ptx.Instruction) -> None:
-        if len(i.operands) != 2:
+        kind = i.modifiers[-1] if i.modifiers else ""
+        if len(i.operands) != 2 or len(i.modifiers) != 1 or kind not in ptx.SIZES:
             raise self._invalid(i)
         to, of = i.operands
-        kind = i.modifiers[-1] if i.modifiers and i.modifiers[-1] in ptx.SIZES else "*"
         vectors = [o for o in (to, of) if isinstance(o, ptx.Vector)]
         if not vectors:
             expected = _Operand("m", kind, False, False)
@@ -365,14 +367,16 @@ class Checker:
                 good = self._is_d(to, expected)
             elif isinstance(of, ptx.Symbol):
                 far = self.spaces.get(of.name) not in ("shared", "local")
-                good = self._is_d(to, _Operand("d", "b64" if far else kind, False, False))
+                good = self._is_d(to, expected) and kind in ("b64", "u64", "s64", *_NEAR[far])
+            elif isinstance(of, ptx.Special):
+                good = self._is_d(to, expected) and _family(kind) != "float"
             elif kind == "pred":
                 good = self._is_d(to, expected) and self._is_q(of, expected)
             else:
                 good = self._is_d(to, expected) and self._is_m(of, expected)
         else:
             (parts, *more) = vectors
-            size, n = 8 * ptx.SIZES.get(kind, 0), len(parts.elements)
+            size, n = 8 * ptx.SIZES[kind], len(parts.elements)
             part = f"b{size // n}" if n in (2, 4) else ""
             good = not more and kind[:1] == "b" and part in ptx.SIZES and part != "b8"
             if good:

@@ -252,7 +252,7 @@ class _Run:
         """
         c = Context.from_address(context)
         if self.launch.stop:
-            return 0  # the warps see it themselves
+            return 1  # where all wait at barriers no warp would see it
         with self._lock:
             waiting = self.launch.next_block < self.launch.end_block
             if waiting and len(self.contexts) < RESIDENT_BLOCKS:

@@ -162,7 +162,7 @@ _VARIABLE = re.compile(
     re.S,
 )
 _TYPED_NAME = re.compile(
-    rf"(?:\.align\s+(?P<align>{_COUNT})\s+)?(?:\.v(?P<vector>[24])\s+)?\.(?P<type>\w+)\s+"
+    rf"(?:\.attribute\s*\([^)]*\)\s*)?(?:\.align\s+(?P<align>{_COUNT})\s+)?(?:\.v(?P<vector>[24])\s+)?\.(?P<type>\w+)\s+"
     rf"(?:\.ptr\b(?:\s*\.\w+(?:\s+\d+)?)*\s*)?"
     rf"(?P<name>{_NAME})(?P<dims>(?:\s*\[\s*(?:{_COUNT})?\s*\])*)\s*$",
     re.S,
@@ -463,7 +463,7 @@ def _variables(head: str, initial: str | None) -> list[Variable]:
     match = _VARIABLE.match(head.strip())
     if match is None:
         raise InvalidPtx(f"cannot read the declaration '{head.strip()[:60]}'")
-    typed = _TYPED_NAME.search(match.group("rest"))
+    typed = _TYPED_NAME.match(match.group("rest"))
     if typed is None or typed.group("type") not in SIZES:
         raise InvalidPtx(f"cannot read the declaration '{head.strip()[:60]}'")
     element = SIZES[typed.group("type")]

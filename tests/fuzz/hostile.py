@@ -31,7 +31,6 @@ STOP_WITHIN = 3.0
 HEAD = r"""
 #include <cstdio>
 #include <cassert>
-#include <mma.h>
 typedef unsigned long long u64;
 __device__ int counter; __constant__ int constants[16]; __device__ volatile int flags[64];
 extern "C" __global__ void good(const int *a, int *out) {
@@ -238,7 +237,7 @@ def case(seed: int) -> Case:
     body = wrapper.format(statement)
     places = "unsigned t = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);"
     places += " char *p = (char *)x + off; (void)p; (void)t;"
-    lines = [HEAD]
+    lines = ["#include <mma.h>" if "wmma" in statement else "", HEAD]
     if in_function:
         lines.append(f"__device__ __noinline__ void inner({arguments}) {{ {places}\n{body} }}")
         body = "inner(x, n, off, w);"
