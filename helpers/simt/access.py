@@ -74,7 +74,8 @@ def parse(e: Emitter, i: ptx.Instruction) -> Access:
             count = int(m[1])
         elif name not in _IGNORED and not name.startswith(("L1", "L2", "evict")) and not operation:
             raise e.unsupported()
-    if i.modifiers[-1] not in ptx.SIZES or i.modifiers[-1] == "b128":
+    kind = i.modifiers[-1]
+    if kind not in ptx.SIZES or kind in ("b128", "pred") or count * ptx.SIZES[kind] > 16:
         raise e.unsupported()
     place = 0 if i.opcode in ("st", "red") else 1
     return Access(space, i.modifiers[-1], count, i.operands[place])
@@ -340,6 +341,8 @@ class Memory:
 
     def _load_parameter(self, access: Access) -> list[Lanes]:
         e, base = self.e, access.address.base
+        if not isinstance(base, ptx.Symbol):
+            raise e.unsupported(e.instruction.text)
         at = self.layout.parameter_offset(base.name) + base.offset + access.address.offset
         ty = llvm_type(access.kind)
         out = []

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from . import async_copy, barriers, instructions, ptx, runtime, tensor, warp
+from . import async_copy, barriers, instructions, names, ptx, runtime, tensor, warp
 from .access import Memory, parameter_offsets, provenance
 from .access import parse as parse_access
 from .calls import external_call
 from .emitter import Emitter, Lanes, bits, llvm_type, vector
-from .errors import InvalidPtx
+from .errors import InvalidPtx, Unsupported
 from .flow import Branch, Graph, destinations, targets
 from .hostcalls import CALLS
 from .runtime import Context, Launch
@@ -39,6 +39,8 @@ _NOTHING = {
     "applypriority",
 }
 _COOPERATIVE = warp.TABLE | tensor.TABLE | async_copy.TABLE
+_KNOWN = _NOTHING | instructions.TABLE.keys() | _COOPERATIVE.keys()
+_KNOWN |= {"ld", "st", "atom", "red", "cvta", "bar", "barrier", "trap", "call"}
 _BARRIER, _TRAP, _OVERFLOW, _ASSERT = 3, 4, 5, 6
 
 # Shared memory the system reserves in every block (PTX ISA 10.33), which cooperative groups use
@@ -151,6 +153,11 @@ def generate(layout: Layout, graph: Graph, geometry: Geometry) -> str:
 
     Raises Unsupported for an instruction that has no row.
     """
+    for block in graph.blocks:
+        for i in block.instructions:
+            if i.opcode not in _KNOWN:
+                raise Unsupported(i.name, layout.kernel.name, i.file, i.line)
+            names.check(layout.kernel.name, i)
     local = {name: (offset, layout.local_stride) for name, offset in layout.local_offsets.items()}
     return _Kernel(layout, graph, Shapes(graph, geometry, local)).module()
 
@@ -876,6 +883,8 @@ class _Kernel(Emitter):
             return Lanes("i32", str(self.geometry.block["xyz".index(name[-1])]))
         if name == "%nwarpid":
             return Lanes("i32", str(self.geometry.warps))
+        if name.endswith(".w"):  # unused (PTX ISA 10.1)
+            return Lanes("i32", "0")
         if name == "%laneid":
             return Lanes("i32", "0", tuple(range(LANES)))
         if name.startswith("%tid."):

@@ -69,11 +69,11 @@ FORMS = {opcode: form for form, opcodes in _GROUPS.items() for opcode in opcodes
     "prefetchu": "a",
     "bar.sync": "v:u32 v:u32?",
     "bar.arrive": "v:u32 v:u32",
-    "bar.red": "d v:u32 s s?",
+    "bar.red": "d v:u32 s q?",
     "bar.warp": "v:u32",
     "barrier.sync": "v:u32 v:u32?",
     "barrier.arrive": "v:u32 v:u32",
-    "barrier.red": "d v:u32 s s?",
+    "barrier.red": "d v:u32 s q?",
     "barrier.cta": "s:* s:*? s:*? s:*?",
     # of `warp`, `tensor` and `async_copy`
     "shfl": "p:b32 v:b32 v:b32 v:b32 v:b32",
@@ -110,6 +110,7 @@ _SPECIAL = re.compile(
     r"globaltimer(_lo|_hi)?|reserved_smem_offset_(begin|end|cap|[01])|total_smem_size|"
     r"aggr_smem_size|dynamic_smem_size|current_graph_exec|envreg([12]?\d|3[01]))"
 )
+_LONG_SPECIAL = re.compile(r"%(clock64|globaltimer|gridid|pm[0-7]_64|current_graph_exec)")
 _WIDER = {"16": "32", "32": "64", "64": "128"}
 _NEAR = (("b32", "u32", "s32"), ())  # what may hold the address of a shared or local variable
 _BARRIERS = {"sync", "arrive", "red"}
@@ -210,8 +211,6 @@ class Checker:
         if i.opcode == "call":
             self._call(i)
             return
-        if i.opcode in ("bar", "barrier") and not _BARRIERS & set(i.modifiers):
-            raise self._invalid(i, f"'{i.text[:100]}' is no kind of barrier")
         if i.opcode == "mov":
             self._move(i)
             return
@@ -231,6 +230,8 @@ class Checker:
                 raise self._invalid(i)
         if i.opcode in ("ld", "ldu", "st", "atom", "red"):
             self._memory(i)
+        elif i.opcode in ("bar", "barrier"):
+            self._barrier(i)
 
     def _invalid(self, i: ptx.Instruction, why: str = "") -> InvalidPtx:
         place = f"kernel {self.function.name}"
@@ -258,12 +259,16 @@ class Checker:
         return len(o) == 2 and self._is_d(o[0], e) and self._is_d(o[1], second)
 
     def _is_v(self, o, e: _Operand) -> bool:
+        if e.kind == "pred" and isinstance(o, tuple):
+            return self._is_q(o, e)
         if isinstance(o, ptx.Immediate):
             return _literal_fits(o, e.kind)
         return self._register(o, e.kind, e.wider)
 
     def _is_m(self, o, e: _Operand) -> bool:
-        return isinstance(o, ptx.Special) or self._is_v(o, e)
+        if isinstance(o, ptx.Special):
+            return (ptx.SIZES.get(e.kind) == 8) == bool(_LONG_SPECIAL.fullmatch(o.name))
+        return self._is_v(o, e)
 
     def _is_y(self, o, e: _Operand) -> bool:
         return isinstance(o, ptx.Symbol) or self._is_m(o, e)
@@ -336,6 +341,22 @@ class Checker:
 
     # -- single instructions ----------------------------------------
 
+    def _barrier(self, i: ptx.Instruction) -> None:
+        """There are 16 barriers, and whole warps take part (9.7.13.1)."""
+        if "warp" in i.modifiers:
+            return
+        reduces = "red" in i.modifiers
+        if not _BARRIERS & set(i.modifiers) or reduces and (
+            ("popc" in i.modifiers) != (i.modifiers[-1] == "u32")
+            or not {"popc", "and", "or"} & set(i.modifiers)
+        ):
+            raise self._invalid(i, f"'{i.text[:100]}' is no kind of barrier")
+        number, *count = i.operands[1:-1] if reduces else i.operands
+        if isinstance(number, ptx.Immediate) and not 0 <= number.value < 16:
+            raise self._invalid(i, f"'{i.text[:100]}': barriers are numbered from 0 to 15")
+        if count and isinstance(count[0], ptx.Immediate) and count[0].value % 32:
+            raise self._invalid(i, f"'{i.text[:100]}': not a number of whole warps")
+
     def _memory(self, i: ptx.Instruction) -> None:
         """The space of a variable, and as many registers as the vector has elements."""
         store = i.opcode in ("st", "red")
@@ -343,6 +364,9 @@ class Checker:
         count = int(next((m[1] for m in i.modifiers if re.fullmatch(r"v\d", m)), 1))
         given = len(values.elements) if isinstance(values, ptx.Vector) else 1
         if given != count and i.opcode in ("ld", "ldu", "st"):
+            raise self._invalid(i)
+        plain = {"ld": 2, "ldu": 2, "st": 2, "atom": 3, "red": 2}[i.opcode] + ("cas" in i.modifiers)
+        if len(i.operands) != plain + any("cache_hint" in m for m in i.modifiers):
             raise self._invalid(i)
         spaces = [m.split("::")[0] for m in i.modifiers if m.split("::")[0] in _SPACES]
         if len(spaces) > 1:
@@ -369,7 +393,8 @@ class Checker:
                 far = self.spaces.get(of.name) not in ("shared", "local")
                 good = self._is_d(to, expected) and kind in ("b64", "u64", "s64", *_NEAR[far])
             elif isinstance(of, ptx.Special):
-                good = self._is_d(to, expected) and _family(kind) != "float"
+                good = self._is_d(to, expected) and self._is_m(of, expected)
+                good = good and _family(kind) != "float"
             elif kind == "pred":
                 good = self._is_d(to, expected) and self._is_q(of, expected)
             else:

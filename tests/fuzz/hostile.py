@@ -230,7 +230,7 @@ def case(seed: int) -> Case:
         wrapper = r.choice(WRAPPERS)
     if wrapper != "{}" and ends == "fault":
         ends = "any"  # no thread may come there
-    if wrapper.startswith(("if", "switch")) and ends == "endless":
+    if (wrapper + statement).startswith(("if", "switch", "{}if (t")) and ends == "endless":
         ends = "any or endless"
     in_function = r.random() < 0.3 and "return" not in statement
     arguments = "int *x, int n, long long off, unsigned w"
