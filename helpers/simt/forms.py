@@ -149,7 +149,8 @@ def _form(opcode: str, modifiers: tuple[str, ...]) -> tuple[_Operand, ...] | Non
     for word in form.split():
         match = re.fullmatch(r"(\w)(?::([\w*]+))?(\+?)(\??)", word)
         letter, code, wider, optional = match.groups()
-        kind = "pred" if letter == "q" else "*" if letter in "ailc" else _kind(code or "T", modifiers)
+        kind = {"q": "pred", "a": "*", "i": "*", "l": "*", "c": "*"}.get(letter)
+        kind = kind or _kind(code or "T", modifiers)
         operands.append(_Operand(letter, kind, bool(wider), bool(optional)))
     return tuple(operands)
 
@@ -215,6 +216,8 @@ class Checker:
             self._move(i)
             return
         form = _form(i.opcode, i.modifiers)
+        if form is None and i.opcode in ("bar", "barrier"):
+            raise self._invalid(i, f"'{i.text[:100]}' is no kind of barrier")
         if form is None:
             return
         if any(not o.kind for o in form):
@@ -232,6 +235,12 @@ class Checker:
             self._memory(i)
         elif i.opcode in ("bar", "barrier"):
             self._barrier(i)
+        elif i.opcode == "cvt" and "pack" not in i.modifiers:
+            if len(i.operands) > 2 and not i.modifiers[-2].endswith("x2"):
+                raise self._invalid(i)
+        elif i.opcode in ("setp", "set"):
+            if (len(i.operands) == 4) != bool({"and", "or", "xor"} & set(i.modifiers)):
+                raise self._invalid(i)
 
     def _invalid(self, i: ptx.Instruction, why: str = "") -> InvalidPtx:
         place = f"kernel {self.function.name}"
@@ -346,9 +355,13 @@ class Checker:
         if "warp" in i.modifiers:
             return
         reduces = "red" in i.modifiers
-        if not _BARRIERS & set(i.modifiers) or reduces and (
-            ("popc" in i.modifiers) != (i.modifiers[-1] == "u32")
-            or not {"popc", "and", "or"} & set(i.modifiers)
+        if (
+            not _BARRIERS & set(i.modifiers)
+            or reduces
+            and (
+                ("popc" in i.modifiers) != (i.modifiers[-1] == "u32")
+                or not {"popc", "and", "or"} & set(i.modifiers)
+            )
         ):
             raise self._invalid(i, f"'{i.text[:100]}' is no kind of barrier")
         number, *count = i.operands[1:-1] if reduces else i.operands
@@ -431,8 +444,9 @@ class Checker:
                 raise self._invalid(i)
             return
         function = self.module.functions.get(target.name)
-        if function is not None and (
-            len(function.results) != len(results.elements)
-            or len(function.parameters) != len(arguments.elements)
-        ):
-            raise self._invalid(i)
+        if function is None:
+            return
+        sizes = {v.name: v.nbytes for v in self.function.variables}
+        for given, wanted in ((results, function.results), (arguments, function.parameters)):
+            if [sizes.get(o.name) for o in given.elements] != [v.nbytes for v in wanted]:
+                raise self._invalid(i)

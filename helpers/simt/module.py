@@ -183,7 +183,8 @@ class _Run:
             allocation_count=len(table) // 2,
         )
         self.system = System(self.memory)
-        self._callbacks = IDLE(self._idle), HOST_CALL(self._host_call)
+        self._callbacks = IDLE(self._kept(self._idle)), HOST_CALL(self._kept(self._host_call))
+        self._error: BaseException | None = None
         self.launch.idle, self.launch.host_call = (
             ctypes.cast(c, c_void_p).value for c in self._callbacks
         )
@@ -193,6 +194,19 @@ class _Run:
         self.done: queue.SimpleQueue = queue.SimpleQueue()
         workers = max(1, min(len(os.sched_getaffinity(0)), blocks))
         self.contexts = [self._context(k) for k in range(workers)]
+
+    def _kept(self, callback: Callable[..., int]) -> Callable[..., int]:
+        """A callback whose exception ends the launch, which then raises it: none may leave."""
+
+        def call(*arguments: int) -> int:
+            try:
+                return callback(*arguments)
+            except BaseException as error:
+                self._error = self._error or error
+                self.stop()
+                return 1
+
+        return call
 
     def _array(self, values: list[int]) -> int:
         self._keep.append((c_int64 * max(1, len(values)))(*values))
@@ -234,6 +248,8 @@ class _Run:
             _pool.put((self.code.run, context, self.done))
         for _ in self.contexts:
             self.done.get()
+        if self._error:
+            raise self._error
         faults = [c for c in self.contexts if c.fault_kind]
         if faults:
             raise self._fault(min(faults, key=lambda c: c.block))

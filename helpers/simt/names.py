@@ -92,6 +92,7 @@ _ALTERNATIVES = {
     "bmsk": ["b32: clamp|wrap!"],
     "szext": ["u32 s32: clamp|wrap!"],
     "lop3": ["b32: and|or"],
+    "prmt": ["b32:", *(f"b32, {mode}:" for mode in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16"))],
     "dp4a": ["u32 s32, u32 s32:"],
     "dp2a": ["u32 s32, u32 s32: lo|hi!"],
     "selp": [f"{_BITS} {_WORDS} f32 f64:"],

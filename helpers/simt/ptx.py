@@ -147,8 +147,9 @@ SIZES = {
 Scopes = list[dict[str, Register | Symbol]]
 
 _ALIGNMENTS = {1 << k for k in range(13)}
-# No kernel a GPU could run has as many registers, or bytes of shared or local memory.
+# No kernel a GPU could run has as many bytes of shared or local memory, or as many registers.
 LARGEST = 1 << 20
+MOST_REGISTERS = 1 << 18
 
 _NAME = r"[A-Za-z_$%][\w$]*"
 _COUNT = r"[0-9]{1,12}"
@@ -193,6 +194,7 @@ class _Parser:
         self.text = _LINE_DIRECTIVE.sub(r"\1;", text)
         self.at = 0
         self.files: dict[int, str] = {}
+        self.defined: set[str] = set()
         self.result = Module({}, {}, [], "")
 
     def module(self) -> Module:
@@ -260,16 +262,18 @@ class _Parser:
 
     def _variable(self, head: str, initial: str | None) -> None:
         (variable,) = _variables(head, initial)
-        names = {v.name for v in self.result.variables if not v.external}
-        if not variable.external and variable.name in names:
-            raise InvalidPtx(f"'{variable.name}' is defined twice")
+        if not variable.external:
+            if variable.name in self.defined:
+                raise InvalidPtx(f"'{variable.name}' is defined twice")
+            self.defined.add(variable.name)
         self.result.variables.append(variable)
 
     # -- functions ----------------------------------------
 
     def _function(self, head: str, stop: str) -> None:
-        match = re.search(
-            rf"\.(entry|func)\s*(?:\((?P<results>[^)]*)\))?\s*(?P<name>{_NAME})\s*"
+        match = re.match(
+            r"\s*(?:\.(?:visible|extern|weak)\s+)*\.(entry|func)\s*"
+            rf"(?:\((?P<results>[^)]*)\))?\s*(?P<name>{_NAME})\s*"
             r"(?:\((?P<parameters>[^)]*)\))?(?P<tail>.*)",
             head,
             re.S,
@@ -351,7 +355,7 @@ class _Body:
                 self._use(lambda find: self._name_labels(i, find))
             self.kernel.body.append(_with_carry(i, self.kernel))
 
-    # -- labels: known in the { } around them (PTX ISA 4.3.2) ----------------------------------------
+    # -- labels: known in the { } around them (PTX ISA 4.3.2) -------------------
 
     def _label(self, name: str) -> None:
         if name in self.labels[-1]:
@@ -384,8 +388,8 @@ class _Body:
             if not many and not re.fullmatch(_NAME, item):
                 raise InvalidPtx(f"cannot read '{statement[:60]}'")
             count = int(many.group(2)) if many else 1
-            if count + len(self.kernel.registers) > LARGEST:
-                raise InvalidPtx(f"'{item}': more than {LARGEST:,} registers")
+            if count + len(self.kernel.registers) > MOST_REGISTERS:
+                raise InvalidPtx(f"'{item}': more than {MOST_REGISTERS:,} registers")
             names = [f"{many.group(1)}{i}" for i in range(count)] if many else [item]
             for name in names:
                 if name in self.scopes[-1]:
@@ -584,7 +588,9 @@ def _literal(text: str) -> Immediate | None:
         return Immediate(int(text[2:], 16), "f32")
     if re.fullmatch(r"0[dD][0-9A-Fa-f]{16}", text):
         return Immediate(int(text[2:], 16), "f64")
-    if re.fullmatch(r"-?(?:0[xX][0-9A-Fa-f]{1,40}|0[bB][01]{1,80}|0[0-7]*|[1-9][0-9]{0,40})U?", text):
+    if re.fullmatch(
+        r"-?(?:0[xX][0-9A-Fa-f]{1,40}|0[bB][01]{1,80}|0[0-7]*|[1-9][0-9]{0,40})U?", text
+    ):
         digits = text.rstrip("U")
         value = int(digits, 8 if re.fullmatch(r"-?0[0-7]+", digits) else 0)
         if not -(1 << 63) <= value < 1 << 64:

@@ -39,9 +39,13 @@ extern "C" __global__ void good(const int *a, int *out) {
     __syncthreads();
     out[blockIdx.x * 64 + threadIdx.x] = s[63 - threadIdx.x] + 3 * threadIdx.x;
 }
-__device__ __noinline__ int deep(int n, int *x) { if (n <= 0) return x[0]; return deep(n - 1, x) + n % 3; }
+__device__ __noinline__ int deep(int n, int *x) {
+    if (n <= 0) return x[0];
+    return deep(n - 1, x) + n % 3;
+}
 __device__ __noinline__ int ever(int n, int *x) { return ever(n + 1, x) + x[n & 7]; }
-__device__ __noinline__ int odd(int n); __device__ __noinline__ int even(int n) { return odd(n + 1) * 2; }
+__device__ __noinline__ int odd(int n);
+__device__ __noinline__ int even(int n) { return odd(n + 1) * 2; }
 __device__ __noinline__ int odd(int n) { return n == -5 ? 1 : even(n + 1) - 1; }
 __device__ __noinline__ void spin() { for (;;) asm volatile(""); }
 typedef int (*Function)(int);
@@ -57,7 +61,7 @@ OFFSETS = (
 
 # Statements, by what must become of them:
 # "fault": a Fault; "any": a Fault or nothing; "fine": nothing; "endless": it never ends by itself.
-# They see x (64 ints), n (5), off (an offset), t (the thread), p (x moved by off), w (a wild number).
+# They see x (64 ints), n (5), off (an offset), t (the thread), p (x moved by off), w (any number).
 STATEMENTS: dict[str, list[str]] = {
     "any": [
         "x[0] = *(volatile int *)p;",
@@ -85,7 +89,8 @@ STATEMENTS: dict[str, list[str]] = {
         'asm volatile("st.global.u32 [%0], 1;" :: "l"(off));',
         'int v; asm volatile("ld.const.u32 %0, [%1];" : "=r"(v) : "l"(p)); x[0] = v;',
         'int v; asm volatile("atom.shared.add.u32 %0, [%1], 1;" : "=r"(v) : "r"(w)); x[0] = v;',
-        "volatile int l[8]; l[n] = t; *(volatile int *)((char *)&l[t & 7] + off) = 1; x[t & 63] = l[n];",
+        "volatile int l[8]; l[n] = t; *(volatile int *)((char *)&l[t & 7] + off) = 1;"
+        " x[t & 63] = l[n];",
         "volatile int l[8]; l[n] = t; x[t & 63] = *(volatile int *)((char *)l + off);",
         "volatile int l[8]; l[n] = 3; __shared__ volatile int *s; s = l; __syncwarp(); x[0] = *s;",
         "x[0] = constants[off / 4];",
@@ -121,7 +126,7 @@ STATEMENTS: dict[str, list[str]] = {
         "x[t & 63] = __shfl_sync(0x0f0f0f0f, t, w);",
         "if (t & 1) x[t & 63] = __shfl_xor_sync(~0u, t, 1);",
         "x[t & 63] = __ballot_sync(1u << (t & 31), t & 1);",
-        "x[t & 63] = __match_any_sync(~0u, p);",
+        "x[t & 63] = __match_any_sync(~0u, (u64)p);",
         "x[t & 63] = deep(w & 1023, x);",
         "char *q; while ((q = (char *)malloc(w & 65535))) *q = 1;",
         "u64 sum = 0; for (int k = 0; k < 2000; ++k) sum += (u64)malloc(100000); x[0] = (int)sum;",
@@ -185,7 +190,8 @@ STATEMENTS: dict[str, list[str]] = {
         "while (flags[3] == 0) __nanosleep(100);",
         "for (float f = 1; f > 0; f = f * 0.5f + 1) x[0] = f;",
         'L: asm volatile(""); if (n) goto L;',
-        'for (;;) for (int k = 0; k < 10; ++k) { if (k == (int)(t & 7)) continue; asm volatile(""); }',
+        "for (;;) for (int k = 0; k < 10; ++k) { if (k == (int)(t & 7)) continue;"
+        ' asm volatile(""); }',
         "__shared__ volatile int lock; lock = 0; while (lock == 0) ; x[0] = lock;",
         "for (;;) x[0] = __syncthreads_count(t);",
         'for (;;) asm volatile("bar.sync 1, 32;");',
@@ -199,12 +205,14 @@ WRAPPERS = [
     "if (t % 3 != 1) {{ {} }} else {{ x[5] = 1; }}",
     "for (int i = 0; i < n; ++i) {{ {} }}",
     "x[3] = t; __syncthreads(); {} __syncthreads(); x[4] = t;",
-    "switch (t & 3) {{ case 0: x[1] = 2; case 1: {{ {} }} break; case 2: return; default: x[2] = 1; }}",
+    "switch (t & 3) {{ case 0: x[1] = 2; case 1: {{ {} }} break; case 2: return;"
+    " default: x[2] = 1; }}",
 ]
 # A condition or a barrier around these would change what must become of them.
 _ALONE = ("__sync", "bar.sync", "mma", "ldmatrix", "_sync(", "return")
 
-BLOCKS = [(64, 1, 1), (32, 1, 1), (7, 1, 1), (40, 1, 1), (1, 1, 1), (8, 8, 1), (3, 5, 7), (256, 1, 1)]
+BLOCKS = [(64, 1, 1), (32, 1, 1), (7, 1, 1), (40, 1, 1), (1, 1, 1), (8, 8, 1), (3, 5, 7)]
+BLOCKS += [(256, 1, 1)]
 GRIDS = [(1, 1, 1), (3, 1, 1), (2, 2, 2), (100, 1, 1)]
 
 
@@ -230,7 +238,8 @@ def case(seed: int) -> Case:
         wrapper = r.choice(WRAPPERS)
     if wrapper != "{}" and ends == "fault":
         ends = "any"  # no thread may come there
-    if (wrapper + statement).startswith(("if", "switch", "{}if (t")) and ends == "endless":
+    some = wrapper.startswith(("if", "switch")) or statement.startswith("if")
+    if some and ends == "endless":
         ends = "any or endless"
     in_function = r.random() < 0.3 and "return" not in statement
     arguments = "int *x, int n, long long off, unsigned w"

@@ -58,7 +58,7 @@ _TOKEN = re.compile(r"\s+|[\w$%]+|.", re.S)
 
 
 def single_kernels(text: str) -> list[str]:
-    """A module's PTX as one text for each kernel, with all that is not a kernel or for debuggers."""
+    """A module's PTX as one text for each kernel, without what is only for debuggers."""
     text = re.sub(r", function_name [^,]+, inlined_at [\d ]+$", "", text, flags=re.M)
     starts = [m.start() for m in re.finditer(r"^\s*\.visible \.entry ", text, re.M)]
     pieces = []
@@ -204,7 +204,7 @@ def _cut(r, tokens):
 def _noise(r, tokens):
     k = r.randrange(len(tokens))
     noise = ["".join(chr(r.randrange(256)) for _ in range(r.randrange(1, 6))), "é", "\0", "𝕏"]
-    tokens.insert(k, r.choice([*noise, "{", "}", ";", '"', "/*", "(", "[", "=", "|", "!", "\\", "@"]))
+    tokens.insert(k, r.choice([*noise, *'{};"([=|!\\@', "/*"]))
 
 
 def _guard(r, tokens):
