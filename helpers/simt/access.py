@@ -265,15 +265,21 @@ class Memory:
         if isinstance(base, ptx.Immediate):
             return Lanes("i64", str(base.value))
         value = e.lanes(base, "b64" if access.space != "shared" else "u32")
-        if access.space == "shared":  # offsets are far below 2^31: no lane can wrap unnoticed
+        if access.space == "shared":
             value = self._widen(value)
         return value
 
     def _widen(self, value: Lanes) -> Lanes:
+        """A 32-bit offset as a signed one of 64 bits.
+
+        Offsets that are good are far below 2^31. So base + pattern is right in every lane whose
+        offset is good, also where the base by itself, that of a lane that is not active, has
+        wrapped below zero.
+        """
         e = self.e
         if value.pattern is None:
-            return Lanes("i64", e.op(f"zext {vector('i32')} {value.ssa} to {vector('i64')}"), None)
-        return Lanes("i64", e.op(f"zext i32 {value.ssa} to i64"), value.pattern)
+            return Lanes("i64", e.op(f"sext {vector('i32')} {value.ssa} to {vector('i64')}"), None)
+        return Lanes("i64", e.op(f"sext i32 {value.ssa} to i64"), value.pattern)
 
     def merged_checks(self, group: list[tuple[int, ptx.Instruction]]) -> None:
         """One quick check for unguarded accesses off one register (ids and instructions)."""

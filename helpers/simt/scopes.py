@@ -143,6 +143,7 @@ class Structure:
                 for s in successors(b)
                 if s in blocks and s not in entries and part_of.get(b) != part_of[s]
             }
+            more |= self._stays_behind(blocks, part_of, successors) - entries
             if not more:
                 break
             entries |= more
@@ -164,6 +165,24 @@ class Structure:
                 if component.cyclic or place[other] > place[e]:
                     part.preserve |= live[other]
             component.parts.append(part)
+
+    def _stays_behind(self, blocks: set[int], part_of: dict[int, int], successors) -> set[int]:
+        """Where lanes go on to a barrier in a part that others leave for another by a branch.
+
+        There a part of its own must begin, so that those that have left, and do not wait, can end
+        first.
+        """
+        found = set()
+        for b in self.divergent & blocks:
+            inside = [s for s in successors(b) if part_of.get(s) == part_of[b]]
+            left = [s for s in successors(b) if s in blocks and s not in inside]
+            if len(inside) == len(left) == 1:
+                rest = _reach(
+                    inside, lambda x: [s for s in successors(x) if part_of.get(s) == part_of[x]], None
+                )
+                if self._waits(rest):
+                    found |= set(inside)
+        return found
 
     def _waits(self, blocks: set[int]) -> bool:
         """Whether there is a barrier of the block in one of these."""

@@ -97,3 +97,44 @@ def pieces(body: str) -> list[int]:
 )
 def test_constants_that_are_negative_or_out_of_range(body, expected):
     assert pieces(body) == [expected(t) % 2**64 for t in range(32)]
+
+
+MORE = r"""
+extern "C" {
+__global__ void some_return_in_each_round(int *gone, int *stayed, int n) {
+    unsigned a = threadIdx.x;
+    for (int again = 0; again < 3; ++again) {
+        if ((a + again * 3u) % 5u == 1u || (n & 8)) { gone[threadIdx.x] = a; return; }
+        a += n;
+        __syncthreads();  // those that return must do so first
+        a += 2;
+    }
+    stayed[threadIdx.x] = a;
+}
+}
+"""
+
+
+def test_a_shared_address_that_is_below_zero_only_in_lanes_that_do_not_use_it():
+    body = """
+    .shared .align 4 .b8 s[128]; .reg .pred %p;
+    mov.u32 %r3, s; mad.lo.s32 %r3, %r1, 4, %r3;
+    st.shared.u32 [%r3], %r1; bar.sync 0;
+    sub.s32 %r3, %r3, 20; mov.u32 %r4, 77; setp.ge.u32 %p, %r1, 5;
+    @%p ld.shared.u32 %r4, [%r3];
+    cvt.u64.u32 %rd4, %r4;"""
+    assert pieces(body) == [77] * 5 + list(range(27))
+
+
+def test_lanes_that_return_from_a_loop_do_so_before_the_others_wait_in_it():
+    gone, stayed = np.zeros(64, np.int32), np.zeros(64, np.int32)
+    Device(ptx_of(MORE)).launch("some_return_in_each_round", 1, 64, gone, stayed, np.int32(1))
+
+    def thread(a: int) -> tuple[int, int]:
+        for again in range(3):
+            if (a + 3 * again) % 5 == 1:
+                return a, 0
+            a += 3
+        return 0, a
+
+    assert list(zip(gone, stayed, strict=True)) == [thread(t) for t in range(64)]
