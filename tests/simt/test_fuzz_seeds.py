@@ -118,11 +118,11 @@ __global__ void some_return_in_each_round(int *gone, int *stayed, int n) {
 def test_a_shared_address_that_is_below_zero_only_in_lanes_that_do_not_use_it():
     body = """
     .shared .align 4 .b8 s[128]; .reg .pred %p;
-    mov.u32 %r3, s; mad.lo.s32 %r3, %r1, 4, %r3;
-    st.shared.u32 [%r3], %r1; bar.sync 0;
-    sub.s32 %r3, %r3, 20; mov.u32 %r4, 77; setp.ge.u32 %p, %r1, 5;
-    @%p ld.shared.u32 %r4, [%r3];
-    cvt.u64.u32 %rd4, %r4;"""
+    mov.u32 %r3, s; mad.lo.s32 %r4, %r1, 4, %r3;
+    st.shared.u32 [%r4], %r1; bar.sync 0;
+    sub.s32 %r5, %r4, 20; mov.u32 %r6, 77; setp.ge.u32 %p, %r1, 5;
+    @%p ld.shared.u32 %r6, [%r5];
+    cvt.u64.u32 %rd4, %r6;"""
     assert pieces(body) == [77] * 5 + list(range(27))
 
 
