@@ -96,7 +96,6 @@ STATEMENTS: dict[str, list[str]] = {
         "x[0] = constants[off / 4];",
         "counter = ((int *)&counter)[off / 4];",
         "((int *)&counter)[off / 4] = 1;",
-        "const int *q = &constants[1]; *(volatile int *)((char *)q + off) = 1;",
         "char *q = (char *)malloc(64); *(volatile int *)(q + off) = 1; free(q);",
         "free((void *)p);",
         "free((void *)(u64)w);",
