@@ -328,7 +328,7 @@ class Checker:
         elif isinstance(o, ptx.Address):
             self._names(i, o.base)
             if isinstance(o.base, ptx.Register) and not (
-                self._register(o.base, "b64") or self._register(o.base, "b32")
+                self._register(o.base, "u64") or self._register(o.base, "u32")
             ):
                 raise self._invalid(i)
         elif isinstance(o, (tuple, ptx.Vector)):
@@ -389,7 +389,7 @@ class Checker:
             if space is None or spaces and space != spaces[0]:
                 raise self._invalid(i, f"'{i.text[:100]}': {address.base.name} is in {space} space")
         elif spaces in ([], ["global"], ["const"]) and isinstance(address.base, ptx.Register):
-            if not self._register(address.base, "b64"):
+            if not self._register(address.base, "u64"):
                 raise self._invalid(i)
 
     def _move(self, i: ptx.Instruction) -> None:

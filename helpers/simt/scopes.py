@@ -177,7 +177,9 @@ class Structure:
         }
         barriers = {b for b in blocks if self._waits({b})}
         # At the end of these a lane may leave before it comes to a barrier.
-        leaving = {b for b in blocks if any(s in blocks and s not in inside[b] for s in successors(b))}
+        leaving = {
+            b for b in blocks if any(s in blocks and s not in inside[b] for s in successors(b))
+        }
         before = -1
         while before != len(leaving):
             before = len(leaving)

@@ -64,6 +64,7 @@ OFFSETS = (
 # They see x (64 ints), n (5), off (an offset), t (the thread), p (x moved by off), w (any number).
 STATEMENTS: dict[str, list[str]] = {
     "any": [
+        "x[0] = even(1);",
         "x[0] = *(volatile int *)p;",
         "*(volatile int *)p = 1;",
         "*(volatile char *)p = 1;",
@@ -150,7 +151,6 @@ STATEMENTS: dict[str, list[str]] = {
         "assert(!\"reached\");",
         "x[0] = deep(100000000, x);",
         "x[0] = ever(0, x);",
-        "x[0] = even(1);",
         "free((void *)(x + 1));",
         "__shared__ int s[4]; s[t] = 1; __syncwarp(); s[t + n * 100000] = 2; x[0] = s[1];",
         "volatile int *q = 0; q[t] = q[n];",

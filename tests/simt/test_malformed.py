@@ -472,6 +472,7 @@ def test_labels_are_known_in_their_braces_only():
         "cvt %r1, %r2;",
         "add;",
         "bar %r1;",
+        "mov.b32 %f1, %tid.x; st.shared.f32 [%f1], %r5;",
         "barrier.cta %r1;",
         "bar.red.or.u32 %r1, 0, %p1;",
         "mbarrier.fetch %r1;",
