@@ -78,7 +78,8 @@ def parse(e: Emitter, i: ptx.Instruction) -> Access:
             count = int(m[1])
         elif name not in _IGNORED and not name.startswith(("L1", "L2", "evict")) and not operation:
             raise e.unsupported()
-    if i.modifiers[-1] not in ptx.SIZES or i.modifiers[-1] == "b128":
+    kind = i.modifiers[-1]
+    if kind not in ptx.SIZES or kind in ("b128", "pred") or count * ptx.SIZES[kind] > 16:
         raise e.unsupported()
     place = 0 if i.opcode in ("st", "red") else 1
     return Access(space, i.modifiers[-1], count, i.operands[place])
@@ -289,15 +290,21 @@ class Memory:
         if isinstance(base, ptx.Immediate):
             return Lanes("i64", str(base.value))
         value = e.lanes(base, "b64" if access.space != "shared" else "u32")
-        if access.space == "shared":  # offsets are far below 2^31: no lane can wrap unnoticed
+        if access.space == "shared":
             value = self._widen(value)
         return value
 
     def _widen(self, value: Lanes) -> Lanes:
+        """A 32-bit offset as a signed one of 64 bits.
+
+        Offsets that are good are far below 2^31. So base + pattern is right in every lane whose
+        offset is good, also where the base by itself, that of a lane that is not active, has
+        wrapped below zero.
+        """
         e = self.e
         if value.pattern is None:
-            return Lanes("i64", e.op(f"zext {vector('i32')} {value.ssa} to {vector('i64')}"), None)
-        return Lanes("i64", e.op(f"zext i32 {value.ssa} to i64"), value.pattern)
+            return Lanes("i64", e.op(f"sext {vector('i32')} {value.ssa} to {vector('i64')}"), None)
+        return Lanes("i64", e.op(f"sext i32 {value.ssa} to i64"), value.pattern)
 
     def merged_checks(self, group: list[tuple[int, ptx.Instruction]]) -> None:
         """One quick check for unguarded accesses off one register (ids and instructions)."""
@@ -366,6 +373,8 @@ class Memory:
 
     def _load_parameter(self, access: Access) -> list[Lanes]:
         e, base = self.e, access.address.base
+        if not isinstance(base, ptx.Symbol):
+            raise e.unsupported(e.instruction.text)
         at = self.layout.parameter_offset(base.name) + base.offset + access.address.offset
         ty = llvm_type(access.kind)
         out = []

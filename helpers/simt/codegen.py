@@ -19,19 +19,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from . import async_copy, barriers, forms, frames, instructions, ptx, runtime, tensor, warp
+from . import async_copy, barriers, frames, instructions, names, ptx, runtime, tensor, warp
 from .access import Memory, parameter_offsets, provenance
 from .access import parse as parse_access
 from .calls import external_call
 from .counting import Counters, Counting
 from .emitter import Emitter, Lanes, bits, llvm_type, vector
-from .errors import InvalidPtx
+from .errors import InvalidPtx, Unsupported
 from .flow import Block, Branch, Graph, destinations, targets
 from .hostcalls import CALLS
 from .runtime import Context, Launch
 from .scopes import Component, Scope
 from .shapes import LANES, Geometry, Shapes, is_widening, signed, width
 from .stack import STACK_BYTES, function_address
+from .table import only
 from .tracing import Tracing
 
 _NOTHING = {
@@ -45,6 +46,8 @@ _NOTHING = {
     "applypriority",
 }
 _COOPERATIVE = warp.TABLE | tensor.TABLE | async_copy.TABLE
+_KNOWN = _NOTHING | instructions.TABLE.keys() | _COOPERATIVE.keys()
+_KNOWN |= {"ld", "st", "atom", "red", "cvta", "bar", "barrier", "trap", "call", "enter", "leave"}
 _BARRIER, _TRAP, _OVERFLOW, _ASSERT, _STACK_OVERFLOW = 3, 4, 5, 6, 8
 
 # Shared memory the system reserves in every block (PTX ISA 10.33), which cooperative groups use
@@ -177,7 +180,9 @@ def generate(
     """
     for block in graph.blocks:
         for i in block.instructions:
-            forms.check(layout.kernel.name, i)
+            if i.opcode not in _KNOWN:
+                raise Unsupported(i.name, layout.kernel.name, i.file, i.line)
+            names.check(layout.kernel.name, i)
     local = {name: (offset, layout.local_stride) for name, offset in layout.local_offsets.items()}
     return _Kernel(layout, graph, Shapes(graph, geometry, local), instruments).module()
 
@@ -822,7 +827,7 @@ class _Kernel(Emitter):
 
     def _convert_address(self, i: ptx.Instruction) -> tuple[str, str]:
         """cvta: only shared addresses differ from generic ones."""
-        kind = i.modifiers[-1]
+        kind = only(self, i, "to", "global", "shared", "local", "const", types=("u64",))
         value = self.get(i.operands[1], kind)
         if "shared" not in i.modifiers:
             return kind, value
@@ -1115,6 +1120,8 @@ class _Kernel(Emitter):
             return Lanes("i32", str(self.geometry.block["xyz".index(name[-1])]))
         if name == "%nwarpid":
             return Lanes("i32", str(self.geometry.warps))
+        if name.endswith(".w"):  # unused (PTX ISA 10.1)
+            return Lanes("i32", "0")
         if name == "%laneid":
             return Lanes("i32", "0", tuple(range(LANES)))
         if name.startswith("%tid."):

@@ -232,8 +232,7 @@ class Emitter:
 
     def _float_immediate(self, value: ptx.Immediate, ty: str) -> str:
         if value.kind == "f64" and ty != "double":
-            number = struct.unpack("<d", struct.pack("<Q", value.value))[0]
-            value = ptx.Immediate(struct.unpack("<I", struct.pack("<f", number))[0], "f32")
+            value = ptx.as_f32(value)
         return f"bitcast (i{bits(ty)} {value.value} to {ty})"
 
     def lanes(self, operand, kind: str) -> Lanes:

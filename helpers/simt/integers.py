@@ -353,7 +353,7 @@ def _cnot(e, i):
 @operation("shl", "shr")
 def _shift(e, i):
     """Amounts are unsigned 32-bit and clamp at the width (LLVM's would be poison)."""
-    kind = only(e, i)
+    kind = only(e, i, types=("b16", "b32", "b64") + (() if i.opcode == "shl" else _WORDS))
     ty, n = llvm_type(kind), width(kind)
     amount = e.get(i.operands[2], "u32")
     inside = e.calc("icmp ule", "i32", amount, n - 1)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from ctypes import byref, c_int32, c_int64, c_void_p
+from dataclasses import replace
 from pathlib import PurePath
 
 import numpy as np
@@ -22,6 +23,7 @@ from .codegen import NO_INSTRUMENTS, Instruments, Layout, generate, layout_of
 from .counts import Counts, interpret
 from .errors import Fault, Interrupted, InvalidPtx, Unsupported
 from .flow import Graph
+from .forms import Checker
 from .hostcalls import System
 from .memory import Memory
 from .runtime import FAULT_KINDS, READY, SLACK, WROTE, Context, Launch
@@ -52,6 +54,8 @@ class Module:
     def __init__(self, text: str, memory: Memory):
         self.memory, self.text = memory, text
         parsed = ptx.parse(text)
+        for function in parsed.functions.values():
+            Checker(parsed, function).check()
         self.globals: dict[str, tuple[int, int]] = {}
         variables = [v for v in parsed.variables if v.space in ("global", "const")]
         for v in variables:
@@ -89,11 +93,13 @@ class Function:
     def __init__(self, module: ptx.Module, kernel: ptx.Kernel, owner: Module):
         self.name = kernel.name
         self._module, self._owner = module, owner
-        self._problem: Unsupported | None = None
+        self._problem: Unsupported | InvalidPtx | None = None
         try:
+            Checker(module, kernel).check()
             kernel = expand(module, kernel)
-        except Unsupported as problem:  # other kernels of the module may be fine
+        except (Unsupported, InvalidPtx) as problem:  # other kernels of the module may be fine
             self._problem = problem
+            kernel = replace(kernel, body=[])
         self._kernel = kernel
         self._compiled: dict[tuple[Dim, Instruments], _Compiled] = {}
         self._lock = threading.Lock()
@@ -270,7 +276,8 @@ class _Run:
             allocation_count=len(table) // 2,
         )
         self.system = System(self.memory)
-        self._callbacks = IDLE(self._idle), HOST_CALL(self._host_call)
+        self._callbacks = IDLE(self._kept(self._idle)), HOST_CALL(self._kept(self._host_call))
+        self._error: BaseException | None = None
         self.launch.idle, self.launch.host_call = (
             ctypes.cast(c, c_void_p).value for c in self._callbacks
         )
@@ -280,6 +287,19 @@ class _Run:
         self.done: queue.SimpleQueue = queue.SimpleQueue()
         workers = max(1, min(len(os.sched_getaffinity(0)), blocks))
         self.contexts = [self._context(k) for k in range(workers)]
+
+    def _kept(self, callback: Callable[..., int]) -> Callable[..., int]:
+        """A callback whose exception ends the launch, which then raises it: none may leave."""
+
+        def call(*arguments: int) -> int:
+            try:
+                return callback(*arguments)
+            except BaseException as error:
+                self._error = self._error or error
+                self.stop()
+                return 1
+
+        return call
 
     def _array(self, values: list[int]) -> int:
         self._keep.append((c_int64 * max(1, len(values)))(*values))
@@ -319,6 +339,8 @@ class _Run:
             _pool.put((self.code.run, context, self.done))
         for _ in self.contexts:
             self.done.get()
+        if self._error:
+            raise self._error
         faults = [c for c in self.contexts if c.fault_kind]
         if faults:
             raise self._fault(min(faults, key=lambda c: c.block))
@@ -353,7 +375,7 @@ class _Run:
         """
         c = Context.from_address(context)
         if self.launch.stop:
-            return 0  # the warps see it themselves
+            return 1  # where all wait at barriers no warp would see it
         with self._lock:
             waiting = self.launch.next_block < self.launch.end_block
             if waiting and len(self.contexts) < RESIDENT_BLOCKS:

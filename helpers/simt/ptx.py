@@ -8,10 +8,12 @@ is the business of `instructions`.
 from __future__ import annotations
 
 import bisect
+import ctypes
 import functools
 import math
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from .errors import InvalidPtx
@@ -147,10 +149,13 @@ SIZES = {
 # What names mean in a body: the innermost { } that declares one counts.
 Scopes = list[dict[str, Register | Symbol]]
 
-# No kernel a GPU could run has as many registers, or bytes of shared or local memory.
+_ALIGNMENTS = {1 << k for k in range(13)}
+# No kernel a GPU could run has as many bytes of shared or local memory, or as many registers.
 LARGEST = 1 << 20
+MOST_REGISTERS = 1 << 18
 
 _NAME = r"[A-Za-z_$%][\w$]*"
+_COUNT = r"[0-9]{1,12}"
 _COMMENTS = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\])*")', re.S)
 _LINE_DIRECTIVE = re.compile(r"^[ \t]*(\.(?:version|target|address_size|file|loc)\b[^\n;]*)$", re.M)
 _SECTION = re.compile(r"\.section\s+\S+\s*\{.*?\}", re.S)
@@ -161,9 +166,9 @@ _VARIABLE = re.compile(
     re.S,
 )
 _TYPED_NAME = re.compile(
-    rf"(?:\.align\s+(?P<align>\d+)\s+)?(?:\.v(?P<vector>[24])\s+)?\.(?P<type>\w+)\s+"
+    rf"(?:\.attribute\s*\([^)]*\)\s*)?(?:\.align\s+(?P<align>{_COUNT})\s+)?(?:\.v(?P<vector>[24])\s+)?\.(?P<type>\w+)\s+"
     rf"(?:\.ptr\b(?:\s*\.\w+(?:\s+\d+)?)*\s*)?"
-    rf"(?P<name>{_NAME})(?P<dims>(?:\s*\[[^\]]*\])*)",
+    rf"(?P<name>{_NAME})(?P<dims>(?:\s*\[\s*(?:{_COUNT})?\s*\])*)\s*$",
     re.S,
 )
 
@@ -198,6 +203,7 @@ class _Parser:
         self.at = 0
         self.line_ends = [match.start() for match in re.finditer("\n", self.text)]
         self.files: dict[int, str] = {}
+        self.defined: set[str] = set()
         self.result = Module({}, {}, [], "")
 
     def module(self) -> Module:
@@ -241,9 +247,12 @@ class _Parser:
         if not words or words[0] in (".version", ".address_size", ".pragma", ".loc"):
             return
         if words[0] == ".target":
-            self.result.target = words[1].rstrip(",")
+            self.result.target = " ".join(words[1:]).split(",")[0]
         elif words[0] == ".file":
-            self.files[int(words[1])] = re.search(r'"(.*)"', head).group(1)
+            file = re.match(r'\s*\.file\s+(\d+)\s+"(.*?)"', head, re.S)
+            if file is None:
+                raise InvalidPtx(f"cannot read '{head.strip()[:60]}'")
+            self.files[int(file.group(1))] = file.group(2)
         elif _VARIABLE.match(head.strip()):
             self._variable(head, None)
         elif words[0] not in (".alias",):
@@ -261,13 +270,19 @@ class _Parser:
         raise InvalidPtx("an initialiser has no end")
 
     def _variable(self, head: str, initial: str | None) -> None:
-        self.result.variables += _variables(head, initial)
+        (variable,) = _variables(head, initial)
+        if not variable.external:
+            if variable.name in self.defined:
+                raise InvalidPtx(f"'{variable.name}' is defined twice")
+            self.defined.add(variable.name)
+        self.result.variables.append(variable)
 
     # -- functions ----------------------------------------
 
     def _function(self, head: str, stop: str) -> None:
-        match = re.search(
-            rf"\.(entry|func)\s*(?:\((?P<results>[^)]*)\))?\s*(?P<name>{_NAME})\s*"
+        match = re.match(
+            r"\s*(?:\.(?:visible|extern|weak)\s+)*\.(entry|func)\s*"
+            rf"(?:\((?P<results>[^)]*)\))?\s*(?P<name>{_NAME})\s*"
             r"(?:\((?P<parameters>[^)]*)\))?(?P<tail>.*)",
             head,
             re.S,
@@ -279,80 +294,162 @@ class _Parser:
             for g in ("parameters", "results")
         )
         kernel = Kernel(match.group("name"), parameters, results)
-        limit = re.search(r"\.maxntid\s+([\d,\s]+)", match.group("tail"))
+        limit = re.search(rf"\.maxntid\s+({_COUNT}(?:\s*,\s*{_COUNT})*)", match.group("tail"))
         if limit:
             kernel.max_threads = math.prod(int(n) for n in limit.group(1).split(","))
         if stop == "{":
-            self._body(kernel)
+            if kernel.name in self.result.kernels or kernel.name in self.result.functions:
+                raise InvalidPtx(f"{kernel.name} is defined twice")
+            _Body(self, kernel).read()
             is_kernel = match.group(1) == "entry"
             (self.result.kernels if is_kernel else self.result.functions)[kernel.name] = kernel
+        elif stop == "=":
+            raise InvalidPtx(f"cannot read the function header '{head.strip()[:60]}'")
 
-    def _body(self, kernel: Kernel) -> None:
-        scopes: Scopes = [{}]
-        file, line = 0, 0
-        callers: dict[tuple[int, int], tuple[int, int]] = {}
-        while scopes:
-            label = _LABEL.match(self.text, self.at)
+
+class _Body:
+    """Reads the body of one function, which lies between { and the } that belongs to it."""
+
+    def __init__(self, parser: _Parser, kernel: Kernel):
+        self.parser, self.kernel = parser, kernel
+        self.scopes: Scopes = [{}]
+        # The labels of each open { }, and the places that name one: it may stand further down.
+        self.labels: list[dict[str, str]] = [{}]
+        self.uses: list[tuple[Callable[[Callable[[str], str]], None], tuple[dict, ...]]] = []
+        self.names: set[str] = {v.name for v in (*kernel.parameters, *kernel.results)}
+        self.file = self.line = 0
+        self.callers: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def read(self) -> None:
+        parser = self.parser
+        while self.scopes:
+            label = _LABEL.match(parser.text, parser.at)
             if label:
-                self.at = label.end()
-                kernel.body.append(Label(label.group(1)))
+                parser.at = label.end()
+                self._label(label.group(1))
                 continue
-            brace = _BRACE.match(self.text, self.at)
+            brace = _BRACE.match(parser.text, parser.at)
             if brace:
-                self.at = brace.end()
+                parser.at = brace.end()
                 if brace.group(1) == "{":
-                    scopes.append({})
+                    self.scopes.append({})
+                    self.labels.append({})
                 else:
-                    scopes.pop()
+                    self.scopes.pop()
+                    self.labels.pop()
                 continue
-            start = self.at
-            statement = self._until(";")
+            start = parser.at
+            statement = parser._until(";")
             if statement is None:
-                raise InvalidPtx(f"kernel {kernel.name} has no end")
+                raise InvalidPtx(f"kernel {self.kernel.name} has no end")
             start += len(statement) - len(statement.lstrip())
-            statement = statement.strip()
-            words = statement.replace(",", " ").split()
-            if words[:1] == [".loc"]:
-                file, line = _place(words, file, line, callers)
-            elif words[:1] == [".reg"]:
-                self._registers(kernel, statement, scopes)
-            elif words[:1] == [".param"]:  # an argument of a call, named anew in each
-                (variable,) = _variables(statement, None)
-                unique = f"{variable.name}#{len(kernel.variables)}"
-                scopes[-1][variable.name] = Symbol(unique)
-                kernel.variables.append(replace(variable, name=unique))
-            elif statement.startswith("."):
-                self._local_directive(kernel, statement)
-            elif statement:
-                instruction = _instruction(statement, scopes, file, line)
-                instruction.ptx_line = bisect.bisect(self.line_ends, start) + 1
-                kernel.body.append(_with_carry(instruction, kernel))
+            self._statement(statement.strip(), bisect.bisect(parser.line_ends, start) + 1)
+        self._resolve()
+        self._drop_unused_registers()
 
-    def _registers(self, kernel: Kernel, statement: str, scopes: Scopes) -> None:
-        match = re.match(r"\.reg\s+(?:\.v([24])\s+)?\.(\w+)\s+(.*)", statement, re.S)
-        if match is None or match.group(1):
+    def _statement(self, statement: str, ptx_line: int) -> None:
+        words = statement.replace(",", " ").split()
+        if words[:1] == [".loc"]:
+            self.file, self.line = _place(words, self.file, self.line, self.callers)
+        elif words[:1] == [".reg"]:
+            self._registers(statement)
+        elif words[:1] == [".param"]:  # an argument of a call, named anew in each
+            (variable,) = _variables(statement, None)
+            unique = f"{variable.name}#{len(self.kernel.variables)}"
+            self.scopes[-1][variable.name] = Symbol(unique)
+            self.kernel.variables.append(replace(variable, name=unique))
+        elif statement.startswith("."):
+            self._directive(statement)
+        elif statement:
+            i = _instruction(statement, self.scopes, self.file, self.line)
+            i.ptx_line = ptx_line
+            if i.opcode in ("bra", "brx"):
+                self._use(lambda find: self._name_labels(i, find))
+            self.kernel.body.append(_with_carry(i, self.kernel))
+
+    # -- labels: known in the { } around them (PTX ISA 4.3.2) -------------------
+
+    def _label(self, name: str) -> None:
+        if name in self.labels[-1]:
+            raise InvalidPtx(f"kernel {self.kernel.name}: the label {name} is defined twice")
+        unique = name if len(self.labels) == 1 else f"{name}#{len(self.kernel.body)}"
+        self.labels[-1][name] = unique
+        self.kernel.body.append(Label(unique))
+
+    def _use(self, change: Callable[[Callable[[str], str]], None]) -> None:
+        self.uses.append((change, tuple(reversed(self.labels))))
+
+    def _resolve(self) -> None:
+        """Gives every use of a label the label's own name."""
+        for change, scopes in self.uses:
+            change(lambda name, scopes=scopes: next((s[name] for s in scopes if name in s), name))
+
+    @staticmethod
+    def _name_labels(i: Instruction, find: Callable[[str], str]) -> None:
+        i.operands = [Symbol(find(o.name)) if isinstance(o, Symbol) else o for o in i.operands]
+
+    # -- declarations ----------------------------------------
+
+    def _registers(self, statement: str) -> None:
+        match = re.match(r"\.reg\s+\.(\w+)\s+(.*)", statement, re.S)
+        if match is None or match.group(1) not in SIZES:
             raise InvalidPtx(f"cannot read '{statement[:60]}'")
-        kind = match.group(2)
-        for item in match.group(3).split(","):
+        for item in match.group(2).split(","):
             item = item.strip()
-            many = re.match(rf"({_NAME})<(\d+)>$", item)
-            if many and int(many.group(2)) > LARGEST:
-                raise InvalidPtx(f"'{item}': more than {LARGEST:,} registers")
-            names = [f"{many.group(1)}{i}" for i in range(int(many.group(2)))] if many else [item]
+            many = re.fullmatch(rf"({_NAME})<({_COUNT})>", item)
+            if not many and not re.fullmatch(_NAME, item):
+                raise InvalidPtx(f"cannot read '{statement[:60]}'")
+            count = int(many.group(2)) if many else 1
+            if count + len(self.kernel.registers) > MOST_REGISTERS:
+                raise InvalidPtx(f"'{item}': more than {MOST_REGISTERS:,} registers")
+            names = [f"{many.group(1)}{i}" for i in range(count)] if many else [item]
             for name in names:
-                unique = name if len(scopes) == 1 else f"{name}#{len(kernel.registers)}"
-                scopes[-1][name] = Register(unique)
-                kernel.registers[unique] = kind
+                if name in self.scopes[-1]:
+                    raise InvalidPtx(f"'{name}' is declared twice")
+                unique = name if len(self.scopes) == 1 else f"{name}#{len(self.kernel.registers)}"
+                self.scopes[-1][name] = Register(unique)
+                self.kernel.registers[unique] = match.group(1)
 
-    def _local_directive(self, kernel: Kernel, statement: str) -> None:
+    def _directive(self, statement: str) -> None:
+        kernel = self.kernel
         if statement.startswith((".shared", ".local")):
-            kernel.variables += _variables(statement, None)
-        elif statement.startswith(".branchtargets") and isinstance(kernel.body[-1], Label):
-            kernel.targets[kernel.body[-1].name] = _split(statement.split(None, 1)[1])
+            for v in _variables(statement, None):
+                if v.name in self.names:
+                    raise InvalidPtx(f"'{v.name}' is declared twice")
+                self.names.add(v.name)
+                kernel.variables.append(v)
+        elif statement.startswith(".branchtargets") and kernel.body[-1:] != []:
+            table = kernel.body[-1]
+            labels = _split(statement.removeprefix(".branchtargets"))
+            if not isinstance(table, Label) or not labels:
+                raise InvalidPtx(f"cannot read '{statement[:60]}'")
+            kernel.targets[table.name] = labels
+            self._use(lambda find: labels.__setitem__(slice(None), [find(n) for n in labels]))
         elif not statement.startswith((".pragma", ".file", ".callprototype", ".calltargets")):
             raise InvalidPtx(
                 f"kernel {kernel.name}: the directive '{statement[:60]}' is not supported"
             )
+
+    def _drop_unused_registers(self) -> None:
+        """nvcc declares one more than it uses, hand-written code whole ranges."""
+        used: set[str] = set()
+        for i in self.kernel.body:
+            if isinstance(i, Instruction):
+                for o in i.operands:
+                    _collect_registers(o, used)
+                if i.guard:
+                    used.add(i.guard)
+        self.kernel.registers = {n: k for n, k in self.kernel.registers.items() if n in used}
+
+
+def _collect_registers(operand, found: set[str]) -> None:
+    if isinstance(operand, Register):
+        found.add(operand.name)
+    elif isinstance(operand, Address):
+        _collect_registers(operand.base, found)
+    elif isinstance(operand, (Vector, tuple)):
+        for part in operand.elements if isinstance(operand, Vector) else operand:
+            _collect_registers(part, found)
 
 
 def _place(words: list[str], file: int, line: int, callers: dict) -> tuple[int, int]:
@@ -362,28 +459,36 @@ def _place(words: list[str], file: int, line: int, callers: dict) -> tuple[int, 
     as a rule, counts as the line it was called from (PTX ISA 11.5.3). callers: what the places of
     a chain of such calls count as; each is named by a .loc before the ones called from it.
     """
-    new = int(words[1]), int(words[2])
+    new = _two_numbers(words, 1)
     if new[1] == 0:
         return file, line
     if "inlined_at" in words and file and new[0] != file:
-        at = words.index("inlined_at")
-        caller = int(words[at + 1]), int(words[at + 2])
+        caller = _two_numbers(words, words.index("inlined_at") + 1)
         callers[new] = callers.get(caller, caller)
         return callers[new]
     return new
+
+
+def _two_numbers(words: list[str], at: int) -> tuple[int, int]:
+    if len(words) < at + 2 or not all(re.fullmatch(_COUNT, w) for w in words[at : at + 2]):
+        raise InvalidPtx(f"cannot read '{' '.join(words)[:60]}'")
+    return int(words[at]), int(words[at + 1])
 
 
 def _variables(head: str, initial: str | None) -> list[Variable]:
     match = _VARIABLE.match(head.strip())
     if match is None:
         raise InvalidPtx(f"cannot read the declaration '{head.strip()[:60]}'")
-    typed = _TYPED_NAME.search(match.group("rest"))
+    typed = _TYPED_NAME.match(match.group("rest"))
     if typed is None or typed.group("type") not in SIZES:
         raise InvalidPtx(f"cannot read the declaration '{head.strip()[:60]}'")
     element = SIZES[typed.group("type")]
     count = int(typed.group("vector") or 1)
-    for dimension in re.findall(r"\[([^\]]*)\]", typed.group("dims")):
+    for dimension in re.findall(r"\[\s*(\d*)\s*\]", typed.group("dims")):
         count *= int(dimension or 0)
+    align = int(typed.group("align") or element)
+    if align not in _ALIGNMENTS:
+        raise InvalidPtx(f"'{typed.group('name')}': an alignment of {align} bytes is not possible")
     data, pointers = _initial_bytes(initial, typed.group("type"), element) if initial else (b"", ())
     space = match.group("space")
     if space in ("shared", "local", "param") and element * count > LARGEST:
@@ -392,7 +497,7 @@ def _variables(head: str, initial: str | None) -> list[Variable]:
         Variable(
             typed.group("name"),
             space,
-            int(typed.group("align") or element),
+            align,
             max(element * count, len(data)),
             data,
             pointers,
@@ -408,14 +513,12 @@ def _initial_bytes(text: str, kind: str, size: int) -> tuple[bytes, tuple]:
         value = _literal(item) if item else Immediate(0)
         if value is None:
             name, _, offset = item.replace("generic(", "").replace(")", "").partition("+")
-            pointers.append((len(data), Symbol(name.strip(), int(offset or "0", 0))))
+            if size != 8 or not re.fullmatch(_NAME, name.strip()):
+                raise InvalidPtx(f"cannot read '{item[:60]}' in an initialiser")
+            pointers.append((len(data), Symbol(name.strip(), _integer(offset) if offset else 0)))
             value = Immediate(0)
         if value.kind == "f64" and kind == "f32":
-            value = Immediate(
-                struct.unpack(
-                    "<I", struct.pack("<f", struct.unpack("<d", struct.pack("<Q", value.value))[0])
-                )[0]
-            )
+            value = as_f32(value)
         data += (value.value & (1 << 8 * size) - 1).to_bytes(size, "little")
     return data, tuple(pointers)
 
@@ -455,7 +558,10 @@ def _with_carry(i: Instruction, kernel: Kernel) -> Instruction:
     """Makes the carry flag CC.CF, which add.cc, addc, ... use in secret (PTX ISA 9.7.2), an
     ordinary predicate register: a second destination of .cc, a last operand of addc and the like.
     """
-    gives, takes = "cc" in i.modifiers, i.opcode in ("addc", "subc", "madc")
+    gives = "cc" in i.modifiers and i.opcode in ("add", "sub", "mad", "addc", "subc", "madc")
+    takes = i.opcode in ("addc", "subc", "madc")
+    if not i.operands:
+        return i
     if gives or takes:
         carry = Register("%carry#")
         kernel.registers[carry.name] = "pred"
@@ -494,48 +600,80 @@ def _literal(text: str) -> Immediate | None:
         return Immediate(int(text[2:], 16), "f32")
     if re.fullmatch(r"0[dD][0-9A-Fa-f]{16}", text):
         return Immediate(int(text[2:], 16), "f64")
-    if re.fullmatch(r"-?(?:0[xX][0-9A-Fa-f]+|0[bB][01]+|\d+)U?", text):
+    if re.fullmatch(
+        r"-?(?:0[xX][0-9A-Fa-f]{1,40}|0[bB][01]{1,80}|0[0-7]*|[1-9][0-9]{0,40})U?", text
+    ):
         digits = text.rstrip("U")
-        if re.fullmatch(r"-?0[0-7]+", digits):
-            return Immediate(int(digits, 8))
-        return Immediate(int(digits, 0))
-    if re.fullmatch(r"-?(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)", text):
+        value = int(digits, 8 if re.fullmatch(r"-?0[0-7]+", digits) else 0)
+        if not -(1 << 63) <= value < 1 << 64:
+            raise InvalidPtx(f"{text} does not fit 64 bits")
+        return Immediate(value)
+    if re.fullmatch(r"-?(?:[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)", text):
         return Immediate(struct.unpack("<Q", struct.pack("<d", float(text)))[0], "f64")
     return None
 
 
+def _integer(text: str) -> int:
+    """An integer in the text of an offset, which may have a sign and spaces behind it."""
+    value = _literal(re.sub(r"^\s*([+-]?)\s*", r"\1", text.strip()).removeprefix("+"))
+    if value is None or value.kind != "int":
+        raise InvalidPtx(f"cannot read the offset '{text.strip()[:60]}'")
+    return value.value
+
+
+def as_f32(value: Immediate) -> Immediate:
+    """A double literal where a float is expected: too large a one is infinite."""
+    (number,) = struct.unpack("<d", struct.pack("<Q", value.value))
+    return Immediate(struct.unpack("<I", ctypes.c_float(number))[0], "f32")
+
+
 def _operand(text: str, scopes: Scopes):
-    if text.startswith("["):
-        return _address(text[1:-1].strip(), scopes)
-    if text.startswith(("{", "(")):
-        return Vector(tuple(_operand(t, scopes) for t in _split(text[1:-1])))
-    if text.startswith("%") and "|" not in text:
+    """Any operand: an address, a list in braces or parentheses, or a single one."""
+    for first, last in ("[]", "{}", "()"):
+        if text.startswith(first):
+            if not text.endswith(last):
+                raise InvalidPtx(f"cannot read the operand '{text[:60]}'")
+            if first == "[":
+                return _address(text[1:-1].strip(), scopes)
+            return Vector(tuple(_single(t, scopes) for t in _split(text[1:-1])))
+    if "|" in text:
+        return tuple(_single(t.strip(), scopes) for t in text.split("|"))
+    if text.startswith("!"):
+        return ("not", _single(text[1:].strip(), scopes))
+    return _single(text, scopes)
+
+
+def _single(text: str, scopes: Scopes):
+    """A register, a literal, or a name with an offset."""
+    if text.startswith("%"):
         return _lookup(text, scopes) or Special(text)
     literal = _literal(text)
     if literal is not None:
         return literal
     if text == "_":
         return Register("_")
-    if text.startswith("!"):
-        return ("not", _operand(text[1:].strip(), scopes))
-    if "|" in text:
-        return tuple(_operand(t.strip(), scopes) for t in text.split("|"))
+    if text == "WARP_SZ":  # PTX ISA 4.6.1
+        return Immediate(32)
     declared = _lookup(text, scopes)
     if declared is not None:
         return declared
-    name, sign, offset = re.match(r"([^+-]+)\s*([+-]?)\s*(.*)$", text, re.S).groups()
-    if not re.fullmatch(_NAME, name.strip()):
+    match = re.fullmatch(rf"({_NAME})\s*([+-].*)?", text, re.S)
+    if match is None:
         raise InvalidPtx(f"cannot read the operand '{text[:60]}'")
-    symbol = _lookup(name.strip(), scopes) or Symbol(name.strip())
-    return Symbol(symbol.name, int(sign + offset, 0) if offset else 0)
+    symbol = _lookup(match.group(1), scopes) or Symbol(match.group(1))
+    if not isinstance(symbol, Symbol):
+        raise InvalidPtx(f"cannot read the operand '{text[:60]}'")
+    return Symbol(symbol.name, _integer(match.group(2)) if match.group(2) else 0)
 
 
 def _address(text: str, scopes: Scopes) -> Address:
-    match = re.match(r"([^+]+?)\s*(?:\+\s*(-?\s*\w+))?$", text)
+    match = re.fullmatch(r"([^+]+?)\s*(?:\+\s*(-?\s*\w+))?", text)
     if match is None:
         raise InvalidPtx(f"cannot read the address '[{text[:60]}]'")
-    base = _operand(match.group(1).strip(), scopes)
-    offset = int(match.group(2).replace(" ", ""), 0) if match.group(2) else 0
+    base = _single(match.group(1).strip(), scopes)
+    offset = _integer(match.group(2)) if match.group(2) else 0
+    if isinstance(base, Special) or isinstance(base, Immediate) and base.kind != "int":
+        raise InvalidPtx(f"cannot read the address '[{text[:60]}]'")
     if isinstance(base, Symbol):
         return Address(Symbol(base.name), base.offset + offset)
     return Address(base, offset)

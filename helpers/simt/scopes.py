@@ -216,6 +216,7 @@ class Structure:
                 for s in successors(b)
                 if s in blocks and s not in entries and part_of.get(b) != part_of[s]
             }
+            more |= self._stays_behind(blocks, part_of, successors) - entries
             if not more:
                 return part_of
             entries |= more
@@ -236,6 +237,28 @@ class Structure:
             if i.opcode == "leave"
             for r in sources(i)
         )
+
+    def _stays_behind(self, blocks: set[int], part_of: dict[int, int], successors) -> set[int]:
+        """Where lanes go on to a barrier while others may be about to leave the part.
+
+        Another part must begin there, so that those that leave can go on until they are at the
+        barrier too, or have ended. (Lanes that leave go to another part, or round a loop again.)
+        """
+        inside: dict[int, list[int]] = {
+            b: [s for s in successors(b) if part_of.get(s) == part_of[b] != s] for b in blocks
+        }
+        barriers = {b for b in blocks if self._waits({b})}
+        # At the end of these a lane may leave before it comes to a barrier.
+        leaving = {
+            b for b in blocks if any(s in blocks and s not in inside[b] for s in successors(b))
+        }
+        before = -1
+        while before != len(leaving):
+            before = len(leaving)
+            leaving |= {b for b in blocks if not leaving.isdisjoint({*inside[b]} - barriers)}
+        parted = _reach(self.divergent & leaving, lambda b: leaving.intersection(inside[b]), None)
+        found = {s for b in parted for s in inside[b] if s in barriers or s not in leaving}
+        return {s for s in found if self._waits(_reach([s], inside.__getitem__, None))}
 
     def _waits(self, blocks: set[int]) -> bool:
         """Whether there is a barrier of the block in one of these."""

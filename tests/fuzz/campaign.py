@@ -177,24 +177,31 @@ def try_programs(seeds: list[int], count: int = 2) -> list[str]:
     return problems
 
 
-def main(arguments: list[str]) -> None:
-    """programs FIRST LAST [BATCH]: batches in processes of their own, so that a crash is seen."""
-    first, last, batch = (int(a) for a in [*arguments, "12"][:3])
-    for start in range(first, last, batch):
-        seeds = [str(s) for s in range(start, min(last, start + batch))]
-        command = [sys.executable, "-m", "tests.fuzz", "seeds", *seeds]
+# Seeds in a batch, and the seconds it may take.
+BATCHES = {"programs": (12, 400), "malformed": (200, 600), "hostile": (20, 300)}
+
+
+def run_batches(kind: str, first: int, last: int, size: int = 0) -> None:
+    """Runs seeds in processes of their own, so that a crash or a hang is seen; those that were
+    still to come then follow in another process. Prints what fails, and how far it is."""
+    at = first
+    while at < last:
+        end = min(last, at + (size or BATCHES[kind][0]))
+        seeds = [str(s) for s in range(at, end)]
+        command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz", kind, "seeds", *seeds]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+            done = subprocess.run(command, capture_output=True, timeout=BATCHES[kind][1])
+            ended, output, errors = done.returncode, done.stdout, done.stderr
         except subprocess.TimeoutExpired as slow:
-            lines = (slow.stdout or b"").decode().split("\n")
-            print(f"HANG after {lines[-2:]}", flush=True)
-            continue
-        lines = done.stdout.split("\n")
+            ended, output, errors = "HANG", slow.stdout or b"", slow.stderr or b""
+        lines = output.decode(errors="replace").split("\n")
         for line in lines:
-            if line.startswith("FAILED"):
-                print(line, flush=True)
-        if done.returncode not in (0, 1):
-            print(f"CRASH {done.returncode} after {lines[-2:]}", flush=True)
-        elif "done" not in lines:
-            print(f"BROKEN {seeds}: {done.stderr[-1500:]}", flush=True)
-        print(f"seeds to {seeds[-1]}", flush=True)
+            if "FAILED" in line:
+                print(line[line.index("FAILED") :], flush=True)
+        running = [int(line.split()[1]) for line in lines if line.startswith("running")]
+        at = end
+        if "done" not in lines:
+            at = running[-1] + 1 if running else end
+            told = errors.decode(errors="replace")[-1500:]
+            print(f"BROKEN {running[-1:] or seeds}: {ended}\n{told}", flush=True)
+        print(f"seeds to {at - 1}", flush=True)

@@ -113,6 +113,14 @@ def test_a_barrier_that_never_gets_its_threads_is_a_deadlock(device):
     assert caught.value.kind == "deadlock" and "2 warps" in str(caught.value)
 
 
+def test_blocks_that_are_all_stuck_at_barriers_all_end(device):
+    """The first one that is found stops the others, none of whose warps would run again."""
+    for _ in range(5):
+        with pytest.raises(simt.Fault) as caught:
+            device.launch("one_warp_too_few", 64, 96, np.zeros(96, np.int32))
+        assert caught.value.kind == "deadlock"
+
+
 def test_threads_that_have_ended_do_not_vote(device):
     x = np.zeros(96, np.int32)
     device.launch("some_have_ended", 1, 96, x, np.int32(40))

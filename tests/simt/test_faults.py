@@ -256,8 +256,8 @@ def test_an_instruction_without_a_row_is_named_with_its_line():
     device = Device(
         ptx_of(
             """extern "C" __global__ void f(float *x) {
-        float y = x[threadIdx.x];
-        asm("fma.rn.oob.f16 %0, %0, %0, %0;" : "+f"(y));
+        unsigned short y = x[threadIdx.x];
+        asm("fma.rn.oob.f16 %0, %0, %0, %0;" : "+h"(y));
         x[threadIdx.x] = y;
     }"""
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from engine import Device, ptx_of
 
 from tests.fuzz.campaign import try_programs
@@ -52,3 +53,88 @@ def test_random_programs_that_once_failed():
     4, 5: unsigned indices below zero. 213, 232, 249, 265: barriers after recursion.
     """
     assert try_programs([4, 5, 204, 211, 213, 232, 249, 265], 1) == []
+
+
+def pieces(body: str) -> list[int]:
+    """What a piece of PTX leaves in %rd4, in 32 threads. %r1: the thread; %r2: 32."""
+    text = f""".version 9.0
+.target sm_80
+.address_size 64
+.visible .entry f(.param .u64 o) {{
+    .reg .b16 %h<9>; .reg .b32 %r<9>; .reg .b64 %rd<9>;
+    ld.param.u64 %rd1, [o];
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, %ntid.x;
+    mad.wide.u32 %rd3, %r1, 8, %rd1;
+    {body}
+    st.global.u64 [%rd3], %rd4;
+    ret;
+}}"""
+    out = np.zeros(32, np.uint64)
+    Device(text, 1 << 26).launch("f", 1, 32, out)
+    return [int(x) for x in out]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("shr.u32 %r3, %r1, -1; cvt.u64.u32 %rd4, %r3;", lambda t: 0),
+        ("shr.s32 %r3, %r1, -1; cvt.u64.u32 %rd4, %r3;", lambda t: 0),
+        ("shr.u32 %r3, %r2, 32; cvt.u64.u32 %rd4, %r3;", lambda t: 0),
+        ("shl.b32 %r3, %r1, -1; cvt.u64.u32 %rd4, %r3;", lambda t: 0),
+        ("shl.b64 %rd4, %rd3, 64;", lambda t: 0),
+        ("sub.s32 %r3, 1, %r2; shr.s32 %r3, %r3, 99; cvt.s64.s32 %rd4, %r3;", lambda t: -1),
+        # 1 - %ntid.x is known when code is made: the type says what it is in 64 bits
+        ("sub.s32 %r3, 1, %r2; mul.wide.s32 %rd4, %r3, 4;", lambda t: 4 * -31),
+        ("sub.s32 %r3, 1, %r2; mul.wide.u32 %rd4, %r3, 4;", lambda t: 4 * (2**32 - 31)),
+        ("sub.s32 %r3, 1, %r2; mad.wide.s32 %rd4, %r3, 4, 100;", lambda t: 100 - 124),
+        ("sub.s32 %r3, 1, %r2; mad.wide.s32 %rd4, %r3, %r1, 7;", lambda t: 7 - 31 * t),
+        ("sub.s32 %r3, 1, %r2; cvt.s64.s32 %rd4, %r3;", lambda t: -31),
+        ("sub.s32 %r3, 1, %r2; cvt.u64.u32 %rd4, %r3;", lambda t: 2**32 - 31),
+        ("mov.u16 %h1, 0xffff; mul.wide.s16 %r4, %h1, 3; cvt.s64.s32 %rd4, %r4;", lambda t: -3),
+        ("mov.u16 %h1, 0xffff; mul.wide.u16 %r4, %h1, 3; cvt.s64.s32 %rd4, %r4;", lambda t: 196605),
+    ],
+)
+def test_constants_that_are_negative_or_out_of_range(body, expected):
+    assert pieces(body) == [expected(t) % 2**64 for t in range(32)]
+
+
+MORE = r"""
+extern "C" {
+__global__ void some_return_in_each_round(int *gone, int *stayed, int n) {
+    unsigned a = threadIdx.x;
+    for (int again = 0; again < 3; ++again) {
+        if ((a + again * 3u) % 5u == 1u || (n & 8)) { gone[threadIdx.x] = a; return; }
+        a += n;
+        __syncthreads();  // those that return must do so first
+        a += 2;
+    }
+    stayed[threadIdx.x] = a;
+}
+}
+"""
+
+
+def test_a_shared_address_that_is_below_zero_only_in_lanes_that_do_not_use_it():
+    body = """
+    .shared .align 4 .b8 s[128]; .reg .pred %p;
+    mov.u32 %r3, s; mad.lo.s32 %r4, %r1, 4, %r3;
+    st.shared.u32 [%r4], %r1; bar.sync 0;
+    sub.s32 %r5, %r4, 20; mov.u32 %r6, 77; setp.ge.u32 %p, %r1, 5;
+    @%p ld.shared.u32 %r6, [%r5];
+    cvt.u64.u32 %rd4, %r6;"""
+    assert pieces(body) == [77] * 5 + list(range(27))
+
+
+def test_lanes_that_return_from_a_loop_do_so_before_the_others_wait_in_it():
+    gone, stayed = np.zeros(64, np.int32), np.zeros(64, np.int32)
+    Device(ptx_of(MORE)).launch("some_return_in_each_round", 1, 64, gone, stayed, np.int32(1))
+
+    def thread(a: int) -> tuple[int, int]:
+        for again in range(3):
+            if (a + 3 * again) % 5 == 1:
+                return a, 0
+            a += 3
+        return 0, a
+
+    assert list(zip(gone, stayed, strict=True)) == [thread(t) for t in range(64)]
