@@ -1,12 +1,12 @@
-"""Pictures of one memory access of a warp: the banks of shared memory, the sectors of global memory.
+"""Pictures of one memory access of a warp: banks of shared memory, sectors of global memory.
 
     bank_picture(addresses, mask, size, load)     # shared: 32 banks, a row for each wavefront
     sector_picture(addresses, mask, size)         # global: lanes, 32-byte sectors, 128-byte lines
     local_picture(offsets, mask, size)            # local: the same, as it lies interleaved
 
-`addresses` are those of the 32 lanes in bytes, `mask` has a bit for each active lane, `size` is what
-a lane accesses, in bytes. What is drawn comes from `helpers.simt.rules`; `bank_table` and
-`sector_table` give it as data. `Profile.picture` draws the accesses of a launch.
+`addresses` are those of the 32 lanes in bytes, `mask` has a bit for each active lane, `size` is
+what a lane accesses, in bytes. What is drawn comes from `helpers.simt.rules`; `bank_table`,
+`sector_table` and `local_table` give it as data. `Profile.picture` draws accesses of a launch.
 
 Colours are as in `helpers.plots`; hatching and words repeat what they say.
 """
@@ -191,14 +191,14 @@ def _group(axes: Axes, top: float, height: float, group: tuple[int, ...]) -> Non
 
 def _wavefront(axes: Axes, top: float, height: float, wavefront: Wavefront) -> None:
     if not wavefront.first:
-        _box(axes, 0, top, BANKS, height, PALE, hatch="//", edge="#F6CDB5", lw=0)
-    for bank in range(BANKS):
-        _box(axes, bank, top, 1, height, lw=0.6)
+        _box(axes, 0, top, BANKS, height, PALE, hatch="//", edge="#F6CDB5", lw=0, zorder=0)
+    axes.vlines(range(BANKS + 1), top, top + height, color=LINE, lw=0.6, zorder=0.5)
+    axes.hlines([top, top + height], 0, BANKS, color=LINE, lw=0.6, zorder=0.5)
     for first, count, lanes in _runs(wavefront):
         several = len(lanes) > 1
         style = {"facecolor": ORANGE if several else SKY, "hatch": ".." if several else None}
         for k in range(count):
-            _box(axes, first + k, top, 1, height, lw=0.4, **style)
+            _box(axes, first + k, top, 1, height, lw=0.4, edge=INK if several else LINE, **style)
         _box(axes, first, top, count, height, edge=INK, lw=1.2, zorder=4)
         if several and _beside(axes, first, count, top + height / 2, wavefront, lanes):
             continue
@@ -208,11 +208,13 @@ def _wavefront(axes: Axes, top: float, height: float, wavefront: Wavefront) -> N
 def _beside(
     axes: Axes, first: int, count: int, y: float, wavefront: Wavefront, lanes: tuple[int, ...]
 ) -> bool:
-    """Writes the lanes that share words beside them, if the banks there are idle."""
+    """Writes the lanes that share words beside them, if the banks on both sides are idle."""
+    after = first + count
+    if first - 1 in wavefront.words or after in wavefront.words:
+        return False
     text = f"lanes {_ranges(lanes)}" if len(_ranges(lanes)) < 20 else f"{len(lanes)} lanes"
     room = math.ceil(_units(text, 14) + 0.4)
     style = {"fontsize": 14, "bbox": {"facecolor": PAPER, "pad": 0.6, "lw": 0}}
-    after = first + count
     if after + room <= BANKS and not any(b in wavefront.words for b in range(after, after + room)):
         _say(axes, after + 0.2, y, text, ha="left", **style)
     elif first >= room and not any(b in wavefront.words for b in range(first - room, first)):
@@ -392,7 +394,7 @@ class _Sheet:
         axes.axis("off")
         left = 0.3 - LEFT
         if title:
-            most = int(LANES / _units("m", 17)) + 10  # characters that fit beside each other
+            most = int(1.15 * (LEFT + LANES) / _units("m", 17))  # characters of a line
             title = "\n".join(
                 line if len(line) <= most else line[: most - 1] + "…" for line in title.split("\n")
             )
@@ -496,7 +498,8 @@ def _number(count: int, noun: str) -> str:
 
 
 def _sentence(title: str) -> str:
-    return "; ".join(" ".join(line.split()) for line in title.splitlines()) + "." * bool(title)
+    lines = [" ".join(line.split()).rstrip(".;") for line in title.splitlines()]
+    return "; ".join(lines) + "." * bool(title)
 
 
 def _lanes_in_words(mask: int) -> str:

@@ -327,7 +327,8 @@ class _Fused:
     """Which accesses of a kernel ptxas has fused. PTX instructions are named by their line there.
 
     wider: the first of each fused group -> the bytes of its one machine access; later: the others,
-    and what has no machine instruction of its own at all; doubts: instructions whose machine code is not known -> why.
+    and what has no machine instruction of its own at all; doubts: instructions whose machine code
+    is not known -> why.
     """
 
     def __init__(self, text: str, kernel: str):
@@ -360,10 +361,10 @@ class _Fused:
     def note(self, i: ptx.Instruction) -> str:
         """What ptxas makes of one PTX access, if that is not an access of its own."""
         if i.ptx_line in self.wider:
-            bytes_ = self.wider[i.ptx_line]
-            return f"on a GPU, ptxas makes it and its neighbours one access of {bytes_} bytes a lane"
+            width = self.wider[i.ptx_line]
+            return f"on a GPU, ptxas makes it and its neighbours one access of {width} bytes a lane"
         if i.ptx_line in self.later:
-            return "on a GPU not an access of its own: ptxas fuses it with a neighbour, or removes it"
+            return "on a GPU, ptxas fuses it with a neighbour, or removes it"
         return ""
 
     def hardware(self, access: AccessCount, space: str, cost: Cost) -> Hardware:

@@ -15,9 +15,9 @@ from pathlib import PurePath
 import numpy as np
 
 from . import cache, jit, ptx
+from .access import size_of
 from .barriers import RECORD_BYTES
 from .calls import external_call
-from .access import size_of
 from .codegen import NO_INSTRUMENTS, Instruments, Layout, generate, layout_of
 from .counts import Counts, interpret
 from .errors import Fault, Interrupted, InvalidPtx, Unsupported
