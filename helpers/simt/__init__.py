@@ -4,8 +4,9 @@
     module = Module(ptx_text, memory)
     module.functions["kernel"].launch(grid=(4, 4, 1), block=(32, 32, 1), parameters=packed)
 
-From PTX to machine code: `ptx` reads it, `flow` finds blocks and live registers, `scopes` where
-lanes part and meet, `shapes` which values are scalars, `codegen` (with `emitter`, `instructions`
+From PTX to machine code: `ptx` reads it, `calls` and `stack` expand calls of device functions,
+`flow` finds blocks and live registers, `scopes` where lanes part and meet (`polling`: wait for each
+other), `shapes` which values are scalars, `codegen` (with `emitter`, `instructions`
 and `access`, and for lanes that work together `warp`, `tensor` and `async_copy`) writes LLVM IR,
 `jit` compiles it, `module` launches it on `memory`.
 """

@@ -5,7 +5,7 @@ library) is copied into the kernel at each call, its registers, labels and varia
 arguments and results, which PTX passes in .param variables, become registers.
 
 Functions that call themselves, and those called through pointers, cannot be copied: `stack` puts
-one copy of each into the kernel and makes calls and returns of them jumps with a stack.
+the code of each behind the kernel's once, and they are called with a stack.
 
 Functions of the system, such as vprintf, have no body: their calls stay, with the arguments in
 local memory.

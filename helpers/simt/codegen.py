@@ -11,7 +11,7 @@ needs, where it is to go on and which lanes wait elsewhere, on the warp's stack,
 frame, and jumps. So at a barrier in a function only that function's registers need saving.
 
 Registers that are cheap arithmetic on launch constants (`Shapes.invariant`) are computed anew at
-every entry instead.
+every entry instead; in large kernels many registers are never anywhere but in the frame (`frames`).
 """
 
 from __future__ import annotations
