@@ -506,7 +506,7 @@ def test_odd_statements_end_with_an_error_of_the_engine_or_none(text):
 def test_mutants_of_the_lessons(monkeypatch):
     """`python -m tests.fuzz malformed FIRST LAST` tries more of them, of all kernels there are."""
     monkeypatch.setattr(cache, "keep", lambda key, value: None)
-    assert malformed.try_mutants(list(range(60)), malformed.lessons(), opinion=False) == []
+    assert malformed.try_mutants(list(range(40)), malformed.lessons(), opinion=False) == []
 
 
 def test_changed_kernels_give_what_a_second_reading_of_them_gives(monkeypatch):
@@ -514,4 +514,4 @@ def test_changed_kernels_give_what_a_second_reading_of_them_gives(monkeypatch):
     monkeypatch.setattr(cache, "keep", lambda key, value: None)
     for text in changed.texts():
         assert changed.compare(text) == "same"
-    assert changed.try_changed(list(range(30))) == []
+    assert changed.try_changed([*range(15), 767, 957, 1414]) == []
