@@ -194,6 +194,8 @@ class Emitter:
         """The same bits as another type; wider or narrower integers are extended or cut off."""
         if value.ty == ty:
             return value
+        if value.pattern not in (None, ZERO) and not ty.startswith("i"):
+            value = Lanes(value.ty, self.spread(value), None)  # base + pattern is of integers
         shape = ty if value.pattern is not None else vector(ty)
         old = value.ty if value.pattern is not None else vector(value.ty)
         if bits(value.ty) == bits(ty):

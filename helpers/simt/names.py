@@ -206,5 +206,6 @@ def _check_conversion(kernel: str, i: ptx.Instruction) -> None:
         good = len(roundings) == 1 and set(roundings) <= _TO_INTEGERS
     else:
         good = not roundings and "b" not in (to[:1], source[:1]) and not set(words) - {"sat"}
+    good = good and to in (*ptx.SIZES, "tf32") and source in ptx.SIZES
     if not good or len(set(words)) < len(words):
         raise Unsupported(i.name, kernel, i.file, i.line)

@@ -1,5 +1,5 @@
 """`python -m tests.fuzz KIND FIRST LAST [BATCH]`: a campaign over seeds; `KIND seeds N ...`: these
-alone. KIND: programs (the kind meant by `seeds N ...` alone), malformed or hostile."""
+alone. KIND: programs (the kind meant by `seeds N ...` alone), malformed, changed or hostile."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ def try_seeds(kind: str, seeds: list[int]) -> None:
         from . import malformed
 
         malformed.try_mutants(seeds, malformed.corpus())
+    elif kind == "changed":
+        from . import changed
+
+        changed.try_changed(seeds)
     else:
         from . import hostile
 

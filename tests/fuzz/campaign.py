@@ -178,7 +178,8 @@ def try_programs(seeds: list[int], count: int = 2) -> list[str]:
 
 
 # Seeds in a batch, and the seconds it may take.
-BATCHES = {"programs": (12, 400), "malformed": (200, 600), "hostile": (20, 300)}
+BATCHES = {"programs": (12, 400), "hostile": (20, 300)}
+BATCHES |= {"malformed": (200, 600), "changed": (200, 600)}
 
 
 def run_batches(kind: str, first: int, last: int, size: int = 0) -> None:

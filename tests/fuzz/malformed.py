@@ -272,10 +272,10 @@ def _ring(_signal, _frame):
 
 
 def parameters(function: simt.Function, buffer: int) -> bytes:
-    """Arguments for any kernel: pointers into one array, and small numbers."""
+    """Arguments for any kernel: pointers to different parts of one array, and small numbers."""
     packed = bytearray(function.parameter_bytes)
-    for _, at, nbytes in function.parameters:
-        value = buffer if nbytes == 8 else NUMBER
+    for k, (_, at, nbytes) in enumerate(function.parameters):
+        value = buffer + k % 4 * (ARRAY // 4) if nbytes == 8 else NUMBER
         packed[at : at + min(nbytes, 8)] = (value % 256**nbytes).to_bytes(nbytes, "little")[:8]
     return bytes(packed)
 

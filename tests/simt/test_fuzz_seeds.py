@@ -138,3 +138,18 @@ def test_lanes_that_return_from_a_loop_do_so_before_the_others_wait_in_it():
         return 0, a
 
     assert list(zip(gone, stayed, strict=True)) == [thread(t) for t in range(64)]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("mov.b32 %f1, %r1; mov.b32 %r3, %f1; cvt.u64.u32 %rd4, %r3;", lambda t: t),
+        ("mov.f32 %r3, %r1; cvt.u64.u32 %rd4, %r3;", lambda t: t),
+        ("setp.ge.f32 %p, %r1, 0f0000000A; selp.b64 %rd4, 1, 0, %p;", lambda t: t >= 10),
+        ("add.u32 %r3, %r1, 1; fma.rn.f32 %f1, %r3, 0f00000000, %r3; mov.b32 %r4, %f1; "
+         "cvt.u64.u32 %rd4, %r4;", lambda t: t + 1),
+    ],
+)  # fmt: skip
+def test_the_bits_of_an_affine_integer_as_a_float(body, expected):
+    declared = ".reg .pred %p; .reg .f32 %f<3>; "
+    assert pieces(declared + body) == [expected(t) for t in range(32)]

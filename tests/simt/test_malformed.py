@@ -11,7 +11,7 @@ import pytest
 from helpers import simt
 from helpers.simt import cache
 from helpers.toolkit import require_toolkit
-from tests.fuzz import malformed
+from tests.fuzz import changed, malformed
 
 HEAD = """.version 9.0
 .target sm_80
@@ -506,4 +506,12 @@ def test_odd_statements_end_with_an_error_of_the_engine_or_none(text):
 def test_mutants_of_the_lessons(monkeypatch):
     """`python -m tests.fuzz malformed FIRST LAST` tries more of them, of all kernels there are."""
     monkeypatch.setattr(cache, "keep", lambda key, value: None)
-    assert malformed.try_mutants(list(range(60)), malformed.lessons(), opinion=False) == []
+    assert malformed.try_mutants(list(range(40)), malformed.lessons(), opinion=False) == []
+
+
+def test_changed_kernels_give_what_a_second_reading_of_them_gives(monkeypatch):
+    """`python -m tests.fuzz changed FIRST LAST` tries more of them."""
+    monkeypatch.setattr(cache, "keep", lambda key, value: None)
+    for text in changed.texts():
+        assert changed.compare(text) == "same"
+    assert changed.try_changed([*range(15), 767, 957, 1414]) == []
