@@ -49,10 +49,10 @@ def test_a_ratio_of_one_or_more_reaches_the_target() -> None:
     }
     text = bench.table(figures)
     for line in (
-        "naive 1024                3.20e+10 FMA/s   1.6e+10 FMA/s   2.00x",
-        "tiled 1024                9.00e+09 FMA/s   1.8e+10 FMA/s   0.50x",
-        "edit to result                    4.00 s          2.00 s   0.50x",
-        "launch                           50.0 µs",
+        "naive 1024                      3.20e+10 FMA/s   1.6e+10 FMA/s   2.00x",
+        "tiled 1024                      9.00e+09 FMA/s   1.8e+10 FMA/s   0.50x",
+        "edit to result                          4.00 s          2.00 s   0.50x",
+        "launch                                 50.0 µs",
     ):
         assert line in text.splitlines()
 
