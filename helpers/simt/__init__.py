@@ -4,10 +4,10 @@
     module = Module(ptx_text, memory)
     module.functions["kernel"].launch(grid=(4, 4, 1), block=(32, 32, 1), parameters=packed)
 
-From PTX to machine code: `ptx` reads it, `flow` finds blocks and live registers, `scopes` where
-lanes part and meet, `shapes` which values are scalars, `codegen` (with `emitter`, `instructions`
-and `access`, and for lanes that work together `warp`, `tensor` and `async_copy`) writes LLVM IR,
-`jit` compiles it, `module` launches it on `memory`.
+From PTX to machine code: `ptx` reads it, `forms` and `names` check its instructions, `flow` finds
+blocks and live registers, `scopes` where lanes part and meet, `shapes` which values are scalars,
+`codegen` (with `emitter`, `instructions` and `access`, and for lanes that work together `warp`,
+`tensor` and `async_copy`) writes LLVM IR, `jit` compiles it, `module` launches it on `memory`.
 """
 
 from .errors import Fault, Interrupted, InvalidPtx, OutOfMemory, SimtError, Unsupported
