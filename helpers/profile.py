@@ -355,6 +355,15 @@ class _Fused:
         for entry in found.unresolved:
             self.doubts |= dict.fromkeys((place[n] for n in entry.members), entry.reason)
 
+    def note(self, i: ptx.Instruction) -> str:
+        """What ptxas makes of one PTX access, if that is not an access of its own."""
+        if i.ptx_line in self.wider:
+            width = self.wider[i.ptx_line]
+            return f"on a GPU, ptxas makes it and its neighbours one access of {width} bytes a lane"
+        if i.ptx_line in self.later:
+            return "on a GPU, ptxas fuses it with a neighbour, or removes it"
+        return ""
+
     def hardware(self, access: AccessCount, space: str, cost: Cost) -> Hardware:
         """What the machine executes for one PTX access."""
         i, line = access.instruction, access.instruction.ptx_line

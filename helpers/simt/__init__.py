@@ -4,11 +4,14 @@
     module = Module(ptx_text, memory)
     module.functions["kernel"].launch(grid=(4, 4, 1), block=(32, 32, 1), parameters=packed)
 
-From PTX to machine code: `ptx` reads it, `calls` and `stack` expand calls of device functions,
-`flow` finds blocks and live registers, `scopes` where lanes part and meet (`polling`: wait for each
-other), `shapes` which values are scalars, `codegen` (with `emitter`, `instructions`
-and `access`, and for lanes that work together `warp`, `tensor` and `async_copy`) writes LLVM IR,
-`jit` compiles it, `module` launches it on `memory`.
+From PTX to machine code: `ptx` reads it, `forms` and `names` check its instructions, `calls` and
+`stack` expand calls of device functions, `flow` finds blocks and live registers, `scopes` where
+lanes part and meet (`polling`: wait for each other), `shapes` which values are scalars, `codegen`
+(with `emitter`, `instructions` and `access`, and for lanes that work together `warp`, `tensor` and
+`async_copy`) writes LLVM IR, `jit` compiles it, `module` launches it on `memory`.
+
+What a kernel does can be counted (`rules`, `counting`, `costs`, `counts`), and the addresses of one
+access looked at (`tracing`).
 """
 
 from .errors import Fault, Interrupted, InvalidPtx, OutOfMemory, SimtError, Unsupported

@@ -46,9 +46,6 @@ _COUNTED |= {
     "shared load instructions": "smsp__sass_inst_executed_op_shared_ld.sum",
     "shared store instructions": "smsp__sass_inst_executed_op_shared_st.sum",
     "shared atom instructions": "smsp__sass_inst_executed_op_shared_atom.sum",
-    "shared wavefronts (source view)": "memory_l1_wavefronts_shared",
-    "shared ideal wavefronts (source view)": "memory_l1_wavefronts_shared_ideal",
-    "shared excessive wavefronts (source view)": "derived__memory_l1_wavefronts_shared_excessive",
     "shared load conflicts (plain)": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
     "shared store conflicts (plain)": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
 }

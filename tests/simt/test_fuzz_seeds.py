@@ -50,9 +50,10 @@ def test_a_recursive_function_takes_short_and_char_arguments():
 def test_random_programs_that_once_failed():
     """204: lanes that return while others wait. 211: a branch whose join has a region of its own.
 
-    4, 5: unsigned indices below zero. 213, 232, 249, 265: barriers after recursion.
+    4, 5: unsigned indices below zero. 213, 232, 249, 265: barriers after recursion. 379: lanes at a
+    barrier while others go round a loop that some return from.
     """
-    assert try_programs([4, 5, 204, 211, 213, 232, 249, 265], 1) == []
+    assert try_programs([4, 5, 204, 211, 213, 232, 249, 265, 379], 1) == []
 
 
 def pieces(body: str) -> list[int]:
@@ -111,6 +112,16 @@ __global__ void some_return_in_each_round(int *gone, int *stayed, int n) {
     }
     stayed[threadIdx.x] = a;
 }
+__global__ void some_go_round_again(int *gone, int *stayed, int n) {
+    unsigned a = threadIdx.x;
+    for (int again = 0; again < 3; ++again) {
+        for (unsigned k = 0; k < (a & 3u) + n; ++k)
+            if ((a + k * 7u) % 61u == 3u) { gone[threadIdx.x] = a + k; return; }
+        __syncthreads();  // those that are still in the loop, or return from it, come first
+        a += 5;
+    }
+    stayed[threadIdx.x] = a;
+}
 }
 """
 
@@ -135,6 +146,21 @@ def test_lanes_that_return_from_a_loop_do_so_before_the_others_wait_in_it():
             if (a + 3 * again) % 5 == 1:
                 return a, 0
             a += 3
+        return 0, a
+
+    assert list(zip(gone, stayed, strict=True)) == [thread(t) for t in range(64)]
+
+
+def test_lanes_that_stay_longer_in_a_loop_leave_it_before_the_others_wait():
+    gone, stayed = np.zeros(64, np.int32), np.zeros(64, np.int32)
+    Device(ptx_of(MORE)).launch("some_go_round_again", 1, 64, gone, stayed, np.int32(1))
+
+    def thread(a: int) -> tuple[int, int]:
+        for _ in range(3):
+            for k in range((a & 3) + 1):
+                if (a + 7 * k) % 61 == 3:
+                    return a + k, 0
+            a += 5
         return 0, a
 
     assert list(zip(gone, stayed, strict=True)) == [thread(t) for t in range(64)]
