@@ -12,7 +12,7 @@ from .shapes import LANES
 
 _V32, _V64 = vector("i32"), vector("i64")
 COPY_BYTES = 16  # of a lane in a copy past L1
-TARGET_BITS = 20
+TARGET_BITS = 18  # of an address in shared memory; above them 46 bits of one in global memory
 
 
 def count_function(e: Emitter, cost: str, operation: str, size: int) -> str:
@@ -329,20 +329,19 @@ def _merged(k: int, groups: int, banks: int) -> str:
 
 
 def _bypass_cost(size: int, operation: str) -> str:
-    """cp.async.cg: sectors once for each sector of shared memory that they go to. Instead of an
-    address, source / COPY_BYTES in the bits from TARGET_BITS on, target / SECTOR below."""
+    """cp.async.cg. Instead of an address, the source in the bits from TARGET_BITS on, and below the
+    target's sector and whether the halves of a sector change places."""
     low = (1 << TARGET_BITS) - 1
-    pieces = rules.SECTOR // COPY_BYTES
     return f"""\
   %into = and {_V64} %a, splat (i64 {low})
-  %of = lshr {_V64} %a, {_shift(pieces << TARGET_BITS)}
-  %sector = shl {_V64} %of, splat (i64 {TARGET_BITS})
-  %pair = or {_V64} %sector, %into
+  %of = and {_V64} %a, splat (i64 {-rules.SECTOR << TARGET_BITS})
+  %pair = or {_V64} %of, %into
   %touched = call i32 @count.distinct({_V64} %pair, i32 %mask)
   %places = lshr {_V64} %a, splat (i64 {TARGET_BITS})
   %different = call i32 @count.distinct({_V64} %places, i32 %mask)
-  %more = add i32 %different, {pieces - 1}
-  %ideal = udiv i32 %more, {pieces}{_end("%touched", "%ideal")}"""
+  %bytes = mul i32 %different, {COPY_BYTES}
+  %more = add i32 %bytes, {rules.SECTOR - 1}
+  %ideal = udiv i32 %more, {rules.SECTOR}{_end("%touched", "%ideal")}"""
 
 
 def _matrix_cost(size: int, operation: str) -> str:

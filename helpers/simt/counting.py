@@ -170,15 +170,14 @@ class Counting:
         """A copy past the L1 cache, which depends on where the bytes go as well."""
         e = self.e
         target, targets = to
-        places = [self._whole(access, address), self._whole(target, targets)]
-        shifts = (COPY_BYTES.bit_length() - 1, rules.SECTOR.bit_length() - 1)
-        of, into = (
-            e.op(f"lshr {_V64} {place}, splat (i64 {shift})")
-            for place, shift in zip(places, shifts, strict=True)
-        )
+        of, into = (self._whole(*place) for place in ((access, address), (target, targets)))
+        halves = e.op(f"xor {_V64} {of}, {into}")
+        crossed = e.op(f"and {_V64} {halves}, splat (i64 {COPY_BYTES})")
         high = e.op(f"shl {_V64} {of}, splat (i64 {TARGET_BITS})")
+        into = e.op(f"and {_V64} {into}, splat (i64 {-rules.SECTOR})")
+        low = e.op(f"or {_V64} {into}, {crossed}")
+        both = e.op(f"or {_V64} {high}, {low}")
         site.seen["global"] = self.counters.reserve(LOOKED_AT)
-        both = e.op(f"or {_V64} {high}, {into}")
         self._count("bypass", site.size, site, site.seen["global"], both)
 
     def _whole(self, access: Access, address: Lanes) -> str:

@@ -20,7 +20,7 @@ far as NVIDIA's documents tell:
 - Local memory is interleaved: word k of the 32 lanes lies in 128 consecutive bytes. An access of 8
   or 16 bytes a lane is 2 or 4 requests of 4 bytes.
 - cp.async reads global memory as a load does. Past the L1 cache (.cg) a sector counts once for each
-  aligned 32 bytes of shared memory that some of it goes to.
+  aligned 32 bytes of shared memory that some of it goes to, and anew if its halves change places.
 - ldmatrix takes the 8 rows of each matrix as a quarter of a 16-byte load, without merging.
 
 Addresses are one for each of the 32 lanes; `mask` has a bit for each active one. They are aligned
@@ -51,7 +51,13 @@ def sectors(addresses: Sequence[int], mask: int) -> int:
 
 def bypass_sectors(addresses: Sequence[int], targets: Sequence[int], mask: int) -> int:
     """Sectors of cp.async.cg, from addresses in global to targets in shared memory."""
-    return len({(addresses[k] // SECTOR, targets[k] // SECTOR) for k in active(mask)})
+    half = SECTOR // 2
+    return len(
+        {
+            (addresses[k] // SECTOR, targets[k] // SECTOR, (addresses[k] ^ targets[k]) & half)
+            for k in active(mask)
+        }
+    )
 
 
 def ideal_sectors(addresses: Sequence[int], mask: int, size: int) -> int:

@@ -52,8 +52,8 @@ def recorded(pattern: patterns.Pattern, counted: dict[str, int]) -> dict[str, in
         space = "global"
     if space != "shared":
         return {
-            f"{space} {ours} requests": counted[f"{space} {operation} requests"],
-            f"{space} {ours} units": counted[f"{space} {operation} sectors"],
+            f"{space} {ours} requests": counted.get(f"{space} {operation} requests", 0),
+            f"{space} {ours} units": counted.get(f"{space} {operation} sectors", 0),
         }
     name = "atom" if ours == "atomic" else operation
-    return {f"shared {ours} units": counted[f"shared {name} wavefronts"]}
+    return {f"shared {ours} units": counted.get(f"shared {name} wavefronts", 0)}

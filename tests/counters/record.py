@@ -15,7 +15,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +55,10 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--run"]:
         launch()
         return 0
-    Path(arguments[0]).write_text(json.dumps(record(), indent=0) + "\n")
+    found = record()
+    rows = ",\n".join(f"  {json.dumps(row)}" for row in found.pop("counts"))
+    head = ",\n".join(f' "{key}": {json.dumps(value)}' for key, value in found.items())
+    Path(arguments[0]).write_text(f'{{\n{head},\n "counts": [\n{rows}\n ]\n}}\n')
     return 0
 
 
@@ -109,11 +111,11 @@ def record() -> dict:
         subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "MATMUL_BACKEND": "gpu"})
         text = log.read_text()
     rows = list(csv.DictReader(text[text.index('"ID"') :].splitlines()))
-    found: dict[str, dict[str, int]] = defaultdict(dict)
+    found: dict[str, dict[str, int]] = {row["ID"]: {} for row in rows}
     label = {metric: name for name, metric in _COUNTED.items()}
     for row in rows:
         value = row["Metric Value"].replace(",", "")
-        if value.isdigit():
+        if value.isdigit() and int(value):  # what is not listed is 0
             found[row["ID"]][label[row["Metric Name"]]] = int(value)
     counts = [found[key] for key in sorted(found, key=int)]
     launched = names()

@@ -107,8 +107,8 @@ def test_a_profile_is_what_the_hardware_counted(kernel, shape):
     theirs = KERNEL_COUNTS[f"{kernel.name} {M} {N} {K}"]
     for operation in ("load", "store"):
         total = found.total("global", operation)
-        assert total.requests == theirs[f"global {operation} requests"]
-        assert total.sectors == theirs[f"global {operation} sectors"]
+        assert total.requests == theirs.get(f"global {operation} requests", 0)
+        assert total.sectors == theirs.get(f"global {operation} sectors", 0)
         machine = found.total("shared", operation).hardware
-        assert machine.requests == theirs[f"shared {operation} instructions"]
-        assert machine.wavefronts == theirs[f"shared {operation} wavefronts"]
+        assert machine.requests == theirs.get(f"shared {operation} instructions", 0)
+        assert machine.wavefronts == theirs.get(f"shared {operation} wavefronts", 0)
