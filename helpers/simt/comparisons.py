@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import floats, halves, ptx
 from .emitter import Emitter, llvm_type
-from .shapes import width
+from .shapes import LANES, width
 from .table import halves as is_half
 from .table import only, operation, sign_of
 
@@ -115,3 +115,19 @@ def _slct(e, i):
     else:
         p = e.calc("icmp sge", "i32", c, 0)
     return kind, e.pick(p, llvm_type(kind), a, b)
+
+
+@operation("isspacep")
+def _is_space(e, i):
+    """Whether a generic address is in a space (9.7.9.18): shared and local memory are the block's,
+    all else is global."""
+    address = e.get(i.operands[1], "b64")
+
+    def inside(start: str, nbytes: str) -> str:
+        start, nbytes = (e.splat("i64", v) if e.wide else v for v in (start, nbytes))
+        return e.calc("icmp ult", "i64", e.calc("sub", "i64", address, start), nbytes)
+
+    shared = inside("%shared_address", "%shared_bytes")
+    local = inside("%local_start", str(LANES * e.layout.local_stride))
+    found = {"shared": shared, "local": local}.get(i.modifiers[-1])
+    return "pred", found or e.calc("xor", "i1", e.calc("or", "i1", shared, local), 1)

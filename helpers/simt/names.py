@@ -80,6 +80,7 @@ _ALTERNATIVES = {
     "sin cos lg2": ["f32: approx! ftz"],
     "ex2": ["f32: approx! ftz", "f16 f16x2: approx!", "bf16 bf16x2: approx! ftz!"],
     "tanh": ["f32 f16 f16x2 bf16 bf16x2: approx!"],
+    "isspacep": ["global shared local:"],
     "testp": ["f32 f64: finite|infinite|number|notanumber|normal|subnormal!"],
     "and or xor not": [f"pred {_BITS}:"],
     "cnot shl": [f"{_BITS}:"],

@@ -138,6 +138,17 @@ __global__ void module_variables(float *out) {
     out[t] = field[63 - t];
 }
 
+__global__ void which_space(int *out, float *x, int where) {
+    __shared__ float s[64];
+    float l[4] = {1, 2, 3, (float)where};
+    s[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    float *p = threadIdx.x % 3 == 0 ? x + threadIdx.x
+             : threadIdx.x % 3 == 1 ? s + threadIdx.x : l + where;
+    out[threadIdx.x] = __isGlobal(p) + 2 * __isShared(p) + 4 * __isLocal(p) + 8 * (*p > 50.0f);
+    float *q = where ? s : x;
+    out[32 + threadIdx.x] = __isGlobal(q) + 2 * __isShared(q) + 4 * __isLocal(q);
+}
 __global__ void dynamic(const float *x, float *out) {
     extern __shared__ float s[];
     __shared__ int shift;
@@ -316,6 +327,12 @@ def test_module_variables_keep_their_values_between_launches(device):
     device.launch("module_variables", 1, 64, out)
     np.testing.assert_array_equal(out, (63 - np.arange(64)) * 0.5)
     assert device.variable("counter") == (168).to_bytes(4, "little")
+
+
+def test_which_space_a_generic_address_is_in(device):
+    out = np.zeros(64, np.int32)
+    device.launch("which_space", 1, 32, out, np.full(32, 99, np.float32), np.int32(1))
+    assert list(out) == [(9, 2, 4)[t % 3] for t in range(32)] + [2] * 32
 
 
 def test_dynamic_shared_memory(device, rng):
