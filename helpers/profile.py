@@ -19,7 +19,6 @@ can be told for certain (see helpers.fusion).
 from __future__ import annotations
 
 import csv
-import html
 import io
 import math
 import re
@@ -30,6 +29,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from helpers import fusion, one_access, sass
+from helpers.profile_page import page
 from helpers.replica import Replica, replica
 from helpers.simt import ptx, rules
 from helpers.simt.counts import AccessCount, BlockCount, Cost, Counts
@@ -198,6 +198,10 @@ class Profile:
                  f"iteration {iteration}", self._fused.note(access.count.instruction)]  # fmt: skip
         return one_access.draw(trace, access.count.operation, "\n".join(filter(None, title)))
 
+    def source_line(self, number: int) -> str:
+        """A line of the kernel's file, as it stands there."""
+        return self._replica.program.line(number)
+
     # -- as text, HTML and data ----------------------------------------
 
     def __str__(self) -> str:
@@ -221,27 +225,7 @@ class Profile:
         return [self.total(*kind) for kind in ordered]
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {"text/plain": str(self), "text/html": self._html()}
-
-    def _html(self) -> str:
-        cell = 'style="text-align: right; padding: 1px 8px"'
-        head = "".join(f"<th {cell}>{t}</th>" for t in ("line", *_TITLES))
-        parts = [f"<tr>{head}<th style='text-align: left'>source</th></tr>"]
-        most = max((_weight(t) for line in self.lines for t in line.traffic), default=1)
-        for line in self.lines:
-            for k, t in enumerate(line.traffic or (None,)):
-                cells = _cells(t) if t else ("",) * len(_TITLES)
-                heat = _weight(t) / most if t else 0.0
-                back = f"background: rgba(213, 94, 0, {0.5 * heat:.2f}); color: #222222"
-                columns = "".join(f"<td {cell}>{html.escape(c)}</td>" for c in cells)
-                text = html.escape(line.text) if not k else ""
-                parts.append(
-                    f'<tr style="{back}"><td {cell}>{line.number if not k else ""}</td>{columns}'
-                    f'<td style="text-align: left; white-space: pre; font-family: monospace">{text}'
-                    "</td></tr>"
-                )
-        title = f"{self.file}, {self.kernel}, grid {self.grid}, block {self.block}"
-        return f"<p>{html.escape(title)}</p><table>{''.join(parts)}</table>"
+        return {"text/plain": str(self), "text/html": page(self)}
 
     def to_dict(self) -> dict[str, Any]:
         """All counts, as plain values."""
@@ -516,11 +500,6 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
         ).rstrip()
         for row in rows
     )
-
-
-def _weight(t: Traffic) -> int:
-    """What a line's colour shows: sectors and wavefronts alike take the memory pipe's time."""
-    return t.sectors + t.wavefronts
 
 
 def _as_dict(t: Traffic) -> dict[str, Any]:

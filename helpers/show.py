@@ -43,7 +43,7 @@ class Source:
 
     def _html(self) -> str:
         rows = [f'<span style="color: #6B6B6B">cuda/{self.file}</span>']
-        for number, line in enumerate(_highlight("\n".join(self.lines)), self.first):
+        for number, line in enumerate(highlight("\n".join(self.lines)), self.first):
             rows.append(f'<span style="color: #6B6B6B">{number:4}</span>  {line}')
         return f'<pre style="{_PAGE}">' + "\n".join(rows) + "</pre>"
 
@@ -66,7 +66,7 @@ def _find(lines: list[str], function: str, file: str) -> tuple[int, int]:
     raise ValueError(f"cuda/{file} has no function {function}")
 
 
-def _highlight(code: str) -> list[str]:
+def highlight(code: str) -> list[str]:
     """The code as lines of HTML, coloured by inline styles: JupyterLab keeps them, not classes."""
     pieces = []
     for token, text in CudaLexer(stripnl=False, ensurenl=False).get_tokens(code):

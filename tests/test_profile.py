@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -129,7 +130,10 @@ def test_as_text_as_csv_as_json_and_in_a_notebook(tmp_path):
     assert int(by_line[7, "load"]["sectors"]) == found.line(7).traffic[0].sectors
     assert json.loads(json.dumps(found.to_dict()))["lines"][0]["line"] == found.lines[0].number
     page = found._repr_mimebundle_()["text/html"]
-    assert "sum += a[y * columns + x];" in page and "&lt; rows" in page
+    words = re.sub(r"<[^>]*>", "", page)  # of the highlighted source
+    assert "sum += a[y * columns + x];" in words and "y &lt; rows" in words
+    cells = [int(n) for n in re.findall(r">(\d+)%<", page)]
+    assert 98 <= sum(cells) <= 102  # a line's share of all sectors and wavefronts
 
 
 def test_lines_come_with_their_text():
