@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from ctypes import byref, c_int32, c_int64, c_void_p
-from dataclasses import replace
 from pathlib import PurePath
 
 import numpy as np
@@ -21,14 +20,14 @@ from .barriers import RECORD_BYTES
 from .calls import external_call
 from .codegen import NO_INSTRUMENTS, Instruments, Layout, generate, layout_of
 from .counts import Counts, interpret
-from .errors import Fault, Interrupted, InvalidPtx, Unsupported
+from .errors import Fault, Interrupted, InvalidPtx
 from .flow import Graph
-from .forms import Checker
 from .hostcalls import System
+from .image import Head, Image, Source
 from .memory import Memory
 from .runtime import FAULT_KINDS, READY, SLACK, WROTE, Context, Launch
 from .shapes import LANES, Geometry
-from .stack import AREA, expand, function_address
+from .stack import AREA
 from .tracing import NotReached, Record, Trace
 from .tracing import interpret as interpret_record
 
@@ -53,26 +52,21 @@ class Module:
 
     def __init__(self, text: str, memory: Memory):
         self.memory, self.text = memory, text
-        parsed = ptx.parse(text)
-        for function in parsed.functions.values():
-            Checker(parsed, function).check()
+        self.source = Source(text)
+        image = self.source.image()
         self.globals: dict[str, tuple[int, int]] = {}
-        variables = [v for v in parsed.variables if v.space in ("global", "const")]
-        for v in variables:
-            address = memory.allocate(max(1, v.nbytes))
-            self.globals[v.name] = (address, v.nbytes)
-        for v in variables:
-            self._initialise(parsed, v)
-        self.functions = {
-            name: Function(parsed, kernel, self) for name, kernel in parsed.kernels.items()
-        }
+        for v in image.variables:
+            self.globals[v.name] = (memory.allocate(max(1, v.nbytes)), v.nbytes)
+        for v in image.variables:
+            self._initialise(image, v)
+        self.functions = {name: Function(head, self) for name, head in image.kernels.items()}
 
-    def _initialise(self, module: ptx.Module, v: ptx.Variable) -> None:
+    def _initialise(self, image: Image, v: ptx.Variable) -> None:
         address, nbytes = self.globals[v.name]
         data = bytearray(v.initial.ljust(nbytes, b"\0"))
         for at, symbol in v.pointers:
-            if symbol.name in module.functions:
-                target = function_address(module, symbol.name)
+            if symbol.name in image.functions:
+                target = image.functions[symbol.name]
             elif symbol.name in self.globals:
                 target = self.globals[symbol.name][0] + symbol.offset
             else:
@@ -90,36 +84,23 @@ class Module:
 class Function:
     """One kernel. Machine code is made on the first launch with a block shape."""
 
-    def __init__(self, module: ptx.Module, kernel: ptx.Kernel, owner: Module):
-        self.name = kernel.name
-        self._module, self._owner = module, owner
-        self._problem: Unsupported | InvalidPtx | None = None
-        try:
-            Checker(module, kernel).check()
-            kernel = expand(module, kernel)
-        except (Unsupported, InvalidPtx) as problem:  # other kernels of the module may be fine
-            self._problem = problem
-            kernel = replace(kernel, body=[])
-        self._kernel = kernel
+    def __init__(self, head: Head, owner: Module):
+        self.name, self._head, self._owner = head.name, head, owner
         self._compiled: dict[tuple[Dim, Instruments], _Compiled] = {}
         self._lock = threading.Lock()
-        layout = layout_of(module, kernel)
-        self.parameters = tuple(
-            (p.name, layout.parameters[p.name], p.nbytes) for p in kernel.parameters
-        )
+        self.parameters = head.parameters
         self.parameter_bytes = max((at + n for _, at, n in self.parameters), default=0)
-        self.static_shared_bytes = layout.static_shared
-        self.local_bytes = layout.local_stride
-        self.max_threads = kernel.max_threads
+        self.static_shared_bytes = head.static_shared_bytes
+        self.local_bytes = head.local_bytes
+        self.max_threads = head.max_threads
 
     def compiled(self, block: Dim, instruments: Instruments = NO_INSTRUMENTS) -> _Compiled:
         key = block, instruments
         with self._lock:
-            if self._problem:
-                raise self._problem
+            if self._head.problem:
+                raise self._head.problem
             if key not in self._compiled:
-                text = self._owner.text
-                self._compiled[key] = _Compiled(self._module, self._kernel, text, *key)
+                self._compiled[key] = _Compiled(self._owner.source, self.name, *key)
             return self._compiled[key]
 
     def launch(self, grid: Dim, block: Dim, parameters: bytes, shared_bytes: int = 0) -> None:
@@ -223,20 +204,14 @@ class Function:
 class _Compiled:
     """A kernel's code for one block shape."""
 
-    def __init__(
-        self,
-        module: ptx.Module,
-        kernel: ptx.Kernel,
-        text: str,
-        block: Dim,
-        instruments: Instruments,
-    ):
-        self.name = kernel.name
+    def __init__(self, source: Source, name: str, block: Dim, instruments: Instruments):
+        self.name = name
         self.geometry = Geometry(block)
-        key = cache.key(text, kernel.name, block, instruments)
+        key = cache.key(source.text, name, block, instruments)
         stored = cache.load(key)
         if stored is None:
-            layout = layout_of(module, kernel)
+            kernel = source.kernel(name)
+            layout = layout_of(source.module, kernel)
             data = jit.object_code(generate(layout, Graph(kernel), self.geometry, instruments))
             stored = layout.for_launches(), data
             cache.keep(key, stored)
