@@ -8,8 +8,8 @@ From PTX to machine code: `ptx` reads it, `forms` and `names` check its instruct
 `stack` expand calls of device functions, `flow` finds blocks and live registers, `scopes` where
 lanes part and meet (`polling`: wait for each other), `shapes` which values are scalars, `codegen`
 (with `emitter`, `instructions` and `access`, and for lanes that work together `warp`, `tensor` and
-`async_copy`) writes LLVM IR, `jit` compiles it, `module` launches it on `memory`. What was made once
-is kept on disk (`cache`, `image`).
+`async_copy`) writes LLVM IR, `jit` compiles it, `module` launches it on `memory`. What was made
+once is kept on disk (`cache`, `image`).
 
 What a kernel does can be counted (`rules`, `counting`, `costs`, `counts`), and the addresses of one
 access looked at (`tracing`).
