@@ -11,6 +11,10 @@ import threading
 
 import llvmlite.binding as llvm
 
+# A processor to make code for instead of this one, to try what machines with less do: haswell has no
+# 512-bit vectors, nehalem no fused multiply-add either. With what is asked for by `has`.
+VARIABLE = "MATMUL_PROCESSOR"
+PROCESSORS = {"haswell": "+f16c", "nehalem": "-f16c"}
 LARGE = 1_200_000  # characters of IR from which on it is optimised less, to compile in seconds
 
 _lock = threading.Lock()  # LLVM's own state is shared
@@ -38,32 +42,40 @@ class Code:
 
 
 @functools.cache
-def identity() -> str:
-    """LLVM's version and this processor, on which machine code depends."""
+def _processor() -> tuple[str, str]:
+    """LLVM's name of the processor to make code for, and its features beside those of the name."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features().flatten()
-    return f"{llvm.llvm_version_info} {llvm.get_host_cpu_name()} {features}"
+    chosen = os.environ.get(VARIABLE)
+    if chosen:
+        if chosen not in PROCESSORS:
+            raise ValueError(f"{VARIABLE} is {chosen!r}; it can be {' or '.join(PROCESSORS)}")
+        return chosen, PROCESSORS[chosen]
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+def identity() -> str:
+    """LLVM's version and the processor, on which machine code depends."""
+    return " ".join(map(str, (llvm.llvm_version_info, *_processor())))
 
 
 def _target() -> llvm.TargetMachine:
-    """A new description of this processor (an execution engine takes ownership of its own)."""
-    identity()
-    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    """A new description of the processor (an execution engine takes ownership of its own)."""
+    cpu, features = _processor()
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=cpu, features=features, opt=2, jit=True
     )
 
 
-def wide_vectors() -> bool:
-    """Whether the processor has 512-bit vectors."""
-    return llvm.get_host_cpu_features().get("avx512vl", False)
+def has(feature: str) -> bool:
+    """Whether the processor has something, by LLVM's name for it."""
+    return f"+{feature}" in _processor()[1].split(",")
 
 
 def object_code(ir: str) -> bytes:
     """An object file. Raises RuntimeError with LLVM's message if the IR is not well formed."""
     with _lock:
-        return _object_code(_prefer_512(ir) if wide_vectors() else ir, _target())
+        return _object_code(_prefer_512(ir) if has("avx512vl") else ir, _target())
 
 
 def load(data: bytes) -> Code:

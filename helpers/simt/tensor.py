@@ -20,9 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
-import llvmlite.binding as llvm
-
-from . import halves, ptx
+from . import halves, jit, ptx
 from .access import Access
 from .emitter import Emitter, Lanes, vector
 from .shapes import LANES
@@ -179,7 +177,7 @@ for _table in (MMA, WMMA):
 @cache
 def _converts_halves() -> bool:
     """Whether the processor has instructions for it (LLVM would call functions otherwise)."""
-    return llvm.get_host_cpu_features().get("f16c", False)
+    return jit.has("f16c")
 
 
 def _from_half(e: Emitter, word: str, element: int) -> str:
