@@ -11,8 +11,8 @@ import threading
 
 import llvmlite.binding as llvm
 
-# A processor to make code for instead of this one, to try what machines with less do: haswell has no
-# 512-bit vectors, nehalem no fused multiply-add either. With what is asked for by `has`.
+# A processor to make code for instead of this one, to try what machines with less do: haswell has
+# no 512-bit vectors, nehalem no fused multiply-add either. With what is asked for by `has`.
 VARIABLE = "MATMUL_PROCESSOR"
 PROCESSORS = {"haswell": "+f16c", "nehalem": "-f16c"}
 LARGE = 1_200_000  # characters of IR from which on it is optimised less, to compile in seconds

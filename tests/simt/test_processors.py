@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 WHAT = ["tests/simt/test_ptx_rows.py", "tests/simt/test_tensor.py", "tests/simt/test_programs.py"]
-WHICH = "f32_f32_f32 or f16_f16_f16 or f64_f64_f64 or mma or reduction or transpose or atomic"
+WHICH = "f32_f32_f32 or f16_f16_f16 or f64_f64_f64 or reduction or m16n8k16"
 
 
 @pytest.mark.engine
