@@ -28,7 +28,7 @@ def count_function(e: Emitter, cost: str, operation: str, size: int) -> str:
     e.function(f"@cost.{name}", head, _COSTS[cost](size, operation))
     head = f"void @count.{name}(ptr %c, ptr %memo, {_V64} %a, i32 %mask) noinline"
     requests = rules.local_requests(size) if cost == "local" else 1
-    e.function(f"@count.{name}", head, _remembered(f"@cost.{name}", cost == "global", requests))
+    e.function(f"@count.{name}", head, _remembered(f"@cost.{name}", _PHASES[cost], requests))
     return f"@count.{name}"
 
 
@@ -136,9 +136,20 @@ _MEMO_ENTRY = 40
 MEMO = _ENTRIES * _MEMO_ENTRY  # words
 
 
-def _remembered(cost: str, by_phase: bool, requests: int) -> str:
+# The bits of the first lane's address that a cost depends on, besides the distances of the others:
+# its place in a sector or a word; of a copy past L1 both its places.
+_PHASES = {
+    "global": rules.SECTOR - 1,
+    "shared": rules.WORD - 1,
+    "local": rules.WORD - 1,
+    "matrix": 0,
+    "bypass": (rules.SECTOR - 1) << TARGET_BITS | rules.SECTOR - 1,
+}
+
+
+def _remembered(cost: str, phases: int, requests: int) -> str:
     """Adds a request's cost, and finds the cost of one like another in the memo: the same lanes, at
-    the same distances, and for global memory at the same place in a sector."""
+    the same distances, and the first of them at the same phase."""
     step, last = 13, _ENTRIES - 1
     return f"""entry:
   %lane = call i32 @llvm.cttz.i32(i32 %mask, i1 true)
@@ -148,7 +159,7 @@ def _remembered(cost: str, by_phase: bool, requests: int) -> str:
   %away = sub {_V64} %a, %all
   %on = bitcast i32 %mask to {vector("i1")}
   %relative = select {vector("i1")} %on, {_V64} %away, {_V64} zeroinitializer
-  %phase = and i64 %first, {rules.SECTOR - 1 if by_phase else 0}
+  %phase = and i64 %first, {phases}
   %x = extractelement {_V64} %relative, i32 1
   %y = extractelement {_V64} %relative, i32 18
   %y1 = mul i64 %y, {step}
