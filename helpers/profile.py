@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from helpers import fusion, one_access, sass
 from helpers.replica import Replica, replica
-from helpers.simt import ptx, rules
+from helpers.simt import Fault, ptx, rules
 from helpers.simt.counts import AccessCount, BlockCount, Cost, Counts
 from helpers.toolkit import ToolkitError
 
@@ -137,11 +137,12 @@ class Profile:
 
     def line(self, number: int, file: str | None = None) -> Line:
         """The line of that number. Raises ValueError where nothing was executed."""
-        for line in self.lines:
-            if line.number == number and (line.file == (file or self.file)):
-                return line
-        executed = ", ".join(str(line.number) for line in self.lines)
-        raise ValueError(f"nothing was executed on line {number}; lines with counts: {executed}")
+        inside = {line.number: line for line in self.lines if line.file == (file or self.file)}
+        if number not in inside:
+            place, executed = file or self.file, ", ".join(map(str, inside)) or "none"
+            raise ValueError(f"nothing was executed on line {number!r} of {place}; lines with "
+                             f"counts: {executed}")
+        return inside[number]
 
     @property
     def instructions(self) -> int:
@@ -184,16 +185,20 @@ class Profile:
         which: of those the how-manieth that was executed, in the order of the PTX (a loop that is
         unrolled has many); block, warp: who executes it; iteration: the how-manieth time, from 0.
 
-        Raises ValueError where there is no such access or warp, or none so late.
+        Raises ValueError where there is no such access or warp, or none so late, TypeError for what
+        is no number.
         """
+        for name, number in (("line", line), ("iteration", iteration), ("which", which)):
+            one_access.check_number(name, number)
         if space is not None:
             _known("space", space, SPACES)
         if operation is not None:
             _known("operation", operation, OPERATIONS)
+        line, iteration, which = int(line), int(iteration), int(which)
         access = one_access.choose(self._accesses, self.file, line, space, operation, which)
         who = one_access.warp_of(self._replica, block, warp)
         trace = one_access.trace(self._replica, access, *who, iteration)
-        text = self._replica.program.line(line).partition("//")[0].strip()
+        text = self._replica.program.line(self.file, line).partition("//")[0].strip()
         title = [f"{self.file}:{line}   {text}", f"{access}, block {who[0]}, warp {warp}, "
                  f"iteration {iteration}", self._fused.note(access.count.instruction)]  # fmt: skip
         return one_access.draw(trace, access.count.operation, "\n".join(filter(None, title)))
@@ -227,7 +232,7 @@ class Profile:
         cell = 'style="text-align: right; padding: 1px 8px"'
         head = "".join(f"<th {cell}>{t}</th>" for t in ("line", *_TITLES))
         parts = [f"<tr>{head}<th style='text-align: left'>source</th></tr>"]
-        most = max((_weight(t) for line in self.lines for t in line.traffic), default=1)
+        most = max((_weight(t) for line in self.lines for t in line.traffic), default=0) or 1
         for line in self.lines:
             for k, t in enumerate(line.traffic or (None,)):
                 cells = _cells(t) if t else ("",) * len(_TITLES)
@@ -299,15 +304,20 @@ def profile(
     launch = replica(kernel, *arguments, grid=grid, block=block, shared=shared)
     run = launch.prepare()
     fused = _Fused(launch.program.ptx, run.function.name)
-    counts = run.function.count(*run.launch, wider=fused.wider)
+    try:
+        counts = run.function.count(*run.launch, wider=fused.wider)
+    except Fault as fault:
+        run.explain(fault)
+        raise
     if write:
         launch.write_back(run)
     program = launch.program
     lines = [
-        _line(PurePath(file).name, number, program.line(number), *parts, fused)
+        _line(file, number, program.line(file, number), *parts, fused)
         for (file, number), parts in sorted(_by_line(counts).items(), key=lambda item: item[0])
         if number
     ]
+    lines = [line for line in lines if line.instructions]
     doubts = [t.hardware.reason for line in lines for t in line.traffic if t.hardware.reason]
     return Profile(
         program.entry,
@@ -393,10 +403,10 @@ def _by_line(counts: Counts) -> dict[tuple[str, int], tuple[list, list]]:
     lines: dict[tuple[str, int], tuple[list, list]] = defaultdict(lambda: ([], []))
     for access in counts.accesses:
         i = access.instruction
-        lines[i.file, i.line][0].append(access)
+        lines[PurePath(i.file).name, i.line][0].append(access)
     for block in counts.blocks:
         for i in [*block.instructions, *([block.branch] if block.branch else [])]:
-            lines[i.file, i.line][1].append((i, block))
+            lines[PurePath(i.file).name, i.line][1].append((i, block))
     return lines
 
 
@@ -412,6 +422,8 @@ def _line(
     parts: dict[tuple[str, str], list[Traffic]] = defaultdict(list)
     for access in accesses:
         for space, cost in access.costs.items():
+            if not cost.requests:
+                continue
             traffic = _traffic(space, access, cost, fused.hardware(access, space, cost))
             parts[space, access.operation].append(traffic)
     flops: dict[str, int] = defaultdict(int)
