@@ -34,14 +34,14 @@ __global__ void matmul_tiled_conflict(const float *A, const float *B, float *C,
     float sum = 0.0f;
     for (int k0 = 0; k0 < K; k0 += TILE) {
         As[ty][tx] = (row < M && k0 + tx < K) ? A[(size_t)row * K + (k0 + tx)] : 0.0f;
-        Bs[tx][ty] = (k0 + ty < K && col < N)      // a column: all 32 words in one bank
+        Bs[tx][ty] = (k0 + ty < K && col < N)      // down a column
                          ? B[(size_t)(k0 + ty) * N + col] : 0.0f;    // still coalesced
         __syncthreads();
 
         #pragma unroll
         for (int k = 0; k < TILE; ++k) {
             sum += As[ty][k]
-                 * Bs[tx][k];                      // a column: all 32 words in one bank
+                 * Bs[tx][k];                      // down a column
         }
         __syncthreads();
     }

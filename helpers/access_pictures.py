@@ -1,8 +1,8 @@
 """Pictures of one memory access of a warp: banks of shared memory, sectors of global memory.
 
-    bank_picture(addresses, mask, size, load)     # shared: 32 banks, a row for each wavefront
-    sector_picture(addresses, mask, size)         # global: lanes, 32-byte sectors, 128-byte lines
-    local_picture(offsets, mask, size)            # local: the same, as it lies interleaved
+    bank_picture(addresses, mask, size, operation)  # shared: 32 banks, a row for each wavefront
+    sector_picture(addresses, mask, size)           # global: lanes, 32-byte sectors, lines of 128
+    local_picture(offsets, mask, size)              # local: the same, as it lies interleaved
 
 `addresses` are those of the 32 lanes in bytes, `mask` has a bit for each active lane, `size` is
 what a lane accesses, in bytes. What is drawn comes from `helpers.simt.rules`; `bank_table`,
@@ -51,13 +51,19 @@ class Wavefront:
         return sorted({lane for _, lanes in self.words.values() for lane in lanes})
 
 
-def bank_table(addresses: Sequence[int], mask: int, size: int, load: bool) -> list[Wavefront]:
+def bank_table(
+    addresses: Sequence[int], mask: int, size: int, operation: str
+) -> list[Wavefront]:
     """The wavefronts of an access to shared memory, in order.
 
-    Which of a bank's words comes first is not known of the hardware: here it is the lowest.
+    operation: "load", "store", "atomic" or "matrix" (ldmatrix, each lane's address a row of 16
+    bytes). Which of a bank's words comes first is not known of the hardware: here it is the lowest,
+    and of an atomic operation the lowest lane's.
     """
+    if operation == "atomic":
+        return _one_by_one(addresses, mask, size)
     table = []
-    for group in rules.lane_groups(addresses, mask, size, load):
+    for group in rules.lane_groups(addresses, mask, size, operation == "load"):
         readers = defaultdict(list)
         for lane in group:
             for k in range(max(1, size // WORD)):
@@ -65,6 +71,22 @@ def bank_table(addresses: Sequence[int], mask: int, size: int, load: bool) -> li
         for number, words in enumerate(rules.wavefronts_of(group, addresses, size)):
             found = {word % BANKS: (word, tuple(readers[word])) for word in sorted(words)}
             table.append(Wavefront(tuple(group), not number, dict(sorted(found.items()))))
+    return table
+
+
+def _one_by_one(addresses: Sequence[int], mask: int, size: int) -> list[Wavefront]:
+    """The wavefronts of an atomic operation: in each a bank serves one lane."""
+    group, count = tuple(rules.active(mask)), max(1, size // WORD)
+    by_bank = defaultdict(list)
+    for lane in group:
+        by_bank[addresses[lane] // WORD % BANKS].append(lane)
+    table = []
+    for number in range(max(map(len, by_bank.values()))):
+        found = {}
+        for lane in (lanes[number] for lanes in by_bank.values() if number < len(lanes)):
+            for word in range(addresses[lane] // WORD, addresses[lane] // WORD + count):
+                found[word % BANKS] = word, (lane,)
+        table.append(Wavefront(group, not number, dict(sorted(found.items()))))
     return table
 
 
@@ -126,13 +148,24 @@ def _sectors(pieces: Pieces) -> list[Sector]:
 # --- shared memory ------------------------------------------------------------------------------
 
 
+OPERATIONS = {
+    "load": "Load",
+    "store": "Store",
+    "atomic": "Atomic operation",
+    "matrix": "Load of matrix rows",
+}
+
+
 def bank_picture(
-    addresses: Sequence[int], mask: int, size: int, load: bool, title: str = ""
+    addresses: Sequence[int], mask: int, size: int, operation: str, title: str = ""
 ) -> Picture:
-    """The wavefronts of one access to shared memory: a row for each, a column for each bank."""
+    """The wavefronts of one access to shared memory: a row for each, a column for each bank.
+
+    operation: as for `bank_table`.
+    """
     _check(addresses, mask)
-    table = bank_table(addresses, mask, size, load)
-    count, ideal = rules.wavefronts(addresses, mask, size, load)
+    table = bank_table(addresses, mask, size, operation)
+    count, ideal = len(table), sum(wavefront.first for wavefront in table)
     height = 1.15 if len(table) <= 8 else 0.8 if len(table) <= 16 else 0.66
     several = {len(lanes) > 1 for w in table for _, lanes in w.words.values()}
     key = [(SKY, None, "a word of one lane")] * (False in several)
@@ -157,7 +190,7 @@ def bank_picture(
         _wavefront(axes, top, height, wavefront)
         top += height
     alt = " ".join(filter(None, [
-        _sentence(title), f"{'Load' if load else 'Store'} of {size} bytes a lane in shared memory, "
+        _sentence(title), f"{OPERATIONS[operation]} of {size} bytes a lane in shared memory, "
         f"{_lanes_in_words(mask)}: {numbers}{_conflict(table)}.", _served(table),
     ]))  # fmt: skip
     return Picture(sheet.figure, alt, WIDTH)
@@ -172,8 +205,10 @@ def _conflict(table: list[Wavefront]) -> str:
     if len(worst) == 1:
         return ": no bank conflict"
     banks = list(worst[-1].words)
+    words = {wavefront.words[banks[0]][0] for wavefront in worst}
+    what = f"{len(words)} words" if len(words) > 1 else f"{len(worst)} lanes one after the other"
     where = f"bank {banks[0]}" if len(banks) == 1 else f"each of {len(banks)} banks"
-    return f": {len(worst)}-way conflict, {len(worst)} words in {where}"
+    return f": {len(worst)}-way conflict, {what} in {where}"
 
 
 def _group(axes: Axes, top: float, height: float, group: tuple[int, ...]) -> None:

@@ -79,6 +79,9 @@ def check_conflicts(
             print(f"not done yet: the product is right, but its {shared.requests:,} shared accesses"
                   f" take {shared.wavefronts:,} wavefronts, {shared.conflicts:,} too many")
             return
+        if shared and not shared.requests:
+            print("not done yet: the product is right, but the kernel uses no shared memory")
+            return
         print(found)
         if shared:
             print(_check_on_device(*case))

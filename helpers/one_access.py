@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from helpers.replica import Replica
-from helpers.simt import Fault
+from helpers.simt import Fault, rules
 from helpers.simt.counts import AccessCount
 from helpers.simt.rules import LANES
 from helpers.simt.tracing import NotReached, Trace
@@ -57,7 +59,8 @@ def choose(
                     kinds.setdefault((at, access.operation), {})[i.ptx_line] = access
     if not kinds:
         others = ", ".join(map(str, sorted(lines)))
-        raise ValueError(f"no access to memory was executed on line {line}, only on {others}")
+        only = f"only on {others}" if others else "nor on any other"
+        raise ValueError(f"no access to memory was executed on line {line}, {only}")
     found = [k for k in kinds if space in (None, k[0]) and operation in (None, k[1])]
     given = ", ".join(f'space="{s}", operation="{o}" ({len(k)})' for (s, o), k in kinds.items())
     if not found:
@@ -75,10 +78,20 @@ def choose(
     return Chosen(kinds[kind][numbers[which]], line, kind[0], which, len(numbers))
 
 
+def check_number(name: str, number: object, given: object = None) -> None:
+    """Raises TypeError unless it is an integer; given: what the caller wrote, if that is more."""
+    if not isinstance(number, (int, np.integer)) or isinstance(number, bool):
+        what = number if given is None else given
+        raise TypeError(f"{name}={what!r}: write integers from 0")
+
+
 def warp_of(launch: Replica, block: Sequence[int], warp: int) -> tuple[Dim, int]:
     """The block, with all its three coordinates, and the warp. ValueError if they are not there."""
-    at = tuple(int(n) for n in ((block,) if isinstance(block, int) else block))
-    at = (*at, 0, 0)[: max(3, len(at))]
+    at = tuple(block) if isinstance(block, (tuple, list)) else (block,)
+    for number in at:
+        check_number("block", number, block)
+    check_number("warp", warp)
+    at = (*map(int, at), 0, 0)[: max(3, len(at))]
     if len(at) != 3 or not all(0 <= k < n for k, n in zip(at, launch.grid, strict=True)):
         raise ValueError(f"block={block} is outside of the grid of {launch.grid} blocks")
     x, y, z = launch.block
@@ -127,7 +140,12 @@ def draw(found: Trace, operation: str, title: str) -> Picture:
 
     where = found.addresses, found.mask, found.size
     if found.space == "shared":
-        return access_pictures.bank_picture(*where, operation == "load", title)
+        return access_pictures.bank_picture(*where, operation, title)
     if found.space == "local":
         return access_pictures.local_picture(*where, title)
+    counted = rules.atomic_sectors(found.addresses, found.mask)
+    if operation == "atomic" and counted != rules.sectors(found.addresses, found.mask):
+        title += f"\nlanes with one address take turns: {counted} sectors are counted"
+    if operation == "copy" and "cg" in found.instruction.modifiers:
+        title += "\na sector counts anew for each 32 bytes of shared memory that it goes to"
     return access_pictures.sector_picture(*where, title)

@@ -28,10 +28,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from helpers import fusion, one_access, sass
-from helpers.profile_page import page
+from helpers import fusion, one_access, profile_views, sass
 from helpers.replica import Replica, replica
-from helpers.simt import ptx, rules
+from helpers.simt import Fault, ptx, rules
 from helpers.simt.counts import AccessCount, BlockCount, Cost, Counts
 from helpers.toolkit import ToolkitError
 
@@ -135,13 +134,21 @@ class Profile:
                  if t.space == space and operation in (None, t.operation)]  # fmt: skip
         return _sum(space, operation or "all", found)
 
-    def line(self, number: int, file: str | None = None) -> Line:
-        """The line of that number. Raises ValueError where nothing was executed."""
-        for line in self.lines:
-            if line.number == number and (line.file == (file or self.file)):
-                return line
-        executed = ", ".join(str(line.number) for line in self.lines)
-        raise ValueError(f"nothing was executed on line {number}; lines with counts: {executed}")
+    def line(self, which: int | str, file: str | None = None) -> Line:
+        """The line of that number, or the one line with counts that has that text in it.
+
+        Raises ValueError where there is no such line, or nothing was executed on it.
+        """
+        place = file or self.file
+        inside = {line.number: line for line in self.lines if line.file == place}
+        numbers = [n for n, line in inside.items() if n == which]
+        if isinstance(which, str):
+            numbers = [n for n, line in inside.items() if line.traffic and which in line.text]
+        if len(numbers) != 1:
+            executed = ", ".join(map(str, numbers or inside)) or "none"
+            what = "several lines have" if numbers else "nothing was executed on line"
+            raise ValueError(f"{what} {which!r} of {place}; lines with counts: {executed}")
+        return inside[numbers[0]]
 
     @property
     def instructions(self) -> int:
@@ -169,7 +176,7 @@ class Profile:
 
     def picture(
         self,
-        line: int,
+        line: int | str,
         *,
         space: str | None = None,
         operation: str | None = None,
@@ -180,52 +187,48 @@ class Profile:
     ) -> Picture:
         """Draws one access of one warp, from its addresses when the launch is repeated.
 
-        line: of the source; space, operation: which kind of access, where the line has several;
-        which: of those the how-manieth that was executed, in the order of the PTX (a loop that is
-        unrolled has many); block, warp: who executes it; iteration: the how-manieth time, from 0.
+        line: of the source, as for `line`; space, operation: which kind of access, where the line
+        has several; which: of those the how-manieth that was executed, in the order of the PTX (a
+        loop that is unrolled has many); block, warp: who executes it; iteration: the how-manieth
+        time, from 0.
 
-        Raises ValueError where there is no such access or warp, or none so late.
+        Raises ValueError where there is no such access or warp, or none so late, TypeError for what
+        is no number.
         """
+        if isinstance(line, str):
+            line = self.line(line).number
+        for name, number in (("line", line), ("iteration", iteration), ("which", which)):
+            one_access.check_number(name, number)
         if space is not None:
             _known("space", space, SPACES)
         if operation is not None:
             _known("operation", operation, OPERATIONS)
+        line, iteration, which = int(line), int(iteration), int(which)
         access = one_access.choose(self._accesses, self.file, line, space, operation, which)
         who = one_access.warp_of(self._replica, block, warp)
         trace = one_access.trace(self._replica, access, *who, iteration)
-        text = self._replica.program.line(line).partition("//")[0].strip()
+        text = self._replica.program.line(self.file, line).partition("//")[0].strip()
         title = [f"{self.file}:{line}   {text}", f"{access}, block {who[0]}, warp {warp}, "
                  f"iteration {iteration}", self._fused.note(access.count.instruction)]  # fmt: skip
         return one_access.draw(trace, access.count.operation, "\n".join(filter(None, title)))
 
     def source_line(self, number: int) -> str:
         """A line of the kernel's file, as it stands there."""
-        return self._replica.program.line(number)
+        return self._replica.program.line(self.file, number)
 
     # -- as text, HTML and data ----------------------------------------
 
     def __str__(self) -> str:
-        rows = [
-            (self._place(line), *_cells(t))
-            for line in self.lines
-            for t in line.traffic
-        ]
-        rows += [("all", *_cells(t)) for t in self._totals()]
-        table = _table((("line", *_TITLES), *rows))
-        shape = f"grid {self.grid}, block {self.block}"
-        notes = [f"Not counted as on hardware: {reason}" for reason in self.unresolved]
-        return "\n".join([f"{self.file}, {self.kernel}, {shape}", table, *notes])
+        return profile_views.text(self)
 
-    def _place(self, line: Line) -> str:
-        return str(line.number) if line.file == self.file else f"{line.file}:{line.number}"
-
-    def _totals(self) -> list[Traffic]:
+    def totals(self) -> list[Traffic]:
+        """The sums for each space and operation that there is."""
         kinds = {(t.space, t.operation) for line in self.lines for t in line.traffic}
         ordered = [(s, o) for s in SPACES for o in OPERATIONS if (s, o) in kinds]
         return [self.total(*kind) for kind in ordered]
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {"text/plain": str(self), "text/html": page(self)}
+        return {"text/plain": str(self), "text/html": profile_views.page(self)}
 
     def to_dict(self) -> dict[str, Any]:
         """All counts, as plain values."""
@@ -283,15 +286,20 @@ def profile(
     launch = replica(kernel, *arguments, grid=grid, block=block, shared=shared)
     run = launch.prepare()
     fused = _Fused(launch.program.ptx, run.function.name)
-    counts = run.function.count(*run.launch, wider=fused.wider)
+    try:
+        counts = run.function.count(*run.launch, wider=fused.wider)
+    except Fault as fault:
+        run.explain(fault)
+        raise
     if write:
         launch.write_back(run)
     program = launch.program
     lines = [
-        _line(PurePath(file).name, number, program.line(number), *parts, fused)
+        _line(file, number, program.line(file, number), *parts, fused)
         for (file, number), parts in sorted(_by_line(counts).items(), key=lambda item: item[0])
         if number
     ]
+    lines = [line for line in lines if line.instructions]
     doubts = [t.hardware.reason for line in lines for t in line.traffic if t.hardware.reason]
     return Profile(
         program.entry,
@@ -377,10 +385,10 @@ def _by_line(counts: Counts) -> dict[tuple[str, int], tuple[list, list]]:
     lines: dict[tuple[str, int], tuple[list, list]] = defaultdict(lambda: ([], []))
     for access in counts.accesses:
         i = access.instruction
-        lines[i.file, i.line][0].append(access)
+        lines[PurePath(i.file).name, i.line][0].append(access)
     for block in counts.blocks:
         for i in [*block.instructions, *([block.branch] if block.branch else [])]:
-            lines[i.file, i.line][1].append((i, block))
+            lines[PurePath(i.file).name, i.line][1].append((i, block))
     return lines
 
 
@@ -396,6 +404,8 @@ def _line(
     parts: dict[tuple[str, str], list[Traffic]] = defaultdict(list)
     for access in accesses:
         for space, cost in access.costs.items():
+            if not cost.requests:
+                continue
             traffic = _traffic(space, access, cost, fused.hardware(access, space, cost))
             parts[space, access.operation].append(traffic)
     flops: dict[str, int] = defaultdict(int)
@@ -471,35 +481,7 @@ def flops_of(i: ptx.Instruction) -> tuple[str, int]:
     return kind, each * (2 if i.modifiers[-1].endswith("x2") else 1)
 
 
-# -- text ----------------------------------------
-
-_TITLES = ("space", "operation", "requests", "sectors", "ideal", "wavefronts", "ideal", "conflicts")
-
-
-def _cells(t: Traffic) -> tuple[str, ...]:
-    shared = t.space == "shared"
-    return (
-        t.space,
-        t.operation,
-        f"{t.requests:,}",
-        "" if shared else f"{t.sectors:,}",
-        "" if shared else f"{t.ideal_sectors:,}",
-        f"{t.wavefronts:,}" if shared else "",
-        f"{t.ideal_wavefronts:,}" if shared else "",
-        f"{t.conflicts:,}" if shared else "",
-    )
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    left = (1, 2)  # words
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if k in left else cell.rjust(w)
-            for k, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
+# -- data ----------------------------------------
 
 
 def _as_dict(t: Traffic) -> dict[str, Any]:

@@ -7,48 +7,78 @@ same on a machine with a GPU and without, and the caller's arrays stay as they a
 from __future__ import annotations
 
 import ctypes
+import functools
+import math
+import numbers
+import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 
 from helpers import simt
 from helpers.kernels import CUDA_FOLDER, Kernel
-from helpers.memory import driver
+from helpers.memory import DeviceArray, driver
 from helpers.sandbox import FILE, DoesNotFit, ptx_of
+from helpers.simt import ptx
 
 SPARE = 1 << 26  # bytes of the engine's memory beside the copies, for what kernels allocate
+# CUDA Programming Guide, technical specifications per compute capability: the same for all that
+# the lessons run on, but for the shared memory of a block, which is that of the H200 (9.0).
+MOST_THREADS = 1024
+MOST = {"grid": (2**31 - 1, 65535, 65535), "block": (1024, 1024, 64)}
+MOST_SHARED = 227 * 1024  # bytes
+NUMBERS = "biufcV"  # kinds of NumPy types whose bytes a kernel can make something of
+
+_DIRECTIVE = re.compile(r'\s*#\s*(?:line\s+)?(\d+)(?:\s+"([^"]*)")?')
 
 
 @dataclass(frozen=True)
 class Program:
-    """A kernel to be run in the engine. `source` is its CUDA C, where that is known."""
+    """A kernel to be run in the engine. `source` is its CUDA C, where that is known; `variables`
+    what the module's variables hold, where that is not what the PTX says."""
 
     entry: str
     ptx: str
     source: str | None = None
+    variables: dict[tuple[str, int], bytes] = field(default_factory=dict)  # by name and offset
 
     @property
     def file(self) -> str:
         """What the compiler calls the source."""
-        first = (self.source or "").partition("\n")[0].split('"')
-        return first[1] if first[0].startswith("#line") and len(first) > 1 else FILE
+        first = _DIRECTIVE.match((self.source or "").partition("\n")[0])
+        return PurePath(first[2]).name if first and first[2] else FILE
 
-    def line(self, number: int) -> str:
-        """A line of the source; empty where there is none."""
-        lines = (self.source or "").splitlines()
-        if lines and lines[0].startswith("#line"):
-            del lines[0]
-        return lines[number - 1] if 0 < number <= len(lines) else ""
+    def line(self, file: str, number: int) -> str:
+        """A line of a file; empty where it is not known."""
+        return self._lines.get((file, number), "")
+
+    @functools.cached_property
+    def _lines(self) -> dict[tuple[str, int], str]:
+        """The source's lines, by what the compiler calls them: a #line gives the next one a number
+        and may give it a file."""
+        found, file, number = {}, FILE, 1
+        for text in (self.source or "").split("\n"):
+            directive = _DIRECTIVE.match(text)
+            if directive:
+                number, file = int(directive[1]), PurePath(directive[2] or file).name
+            else:
+                found[file, number] = text
+                number += 1
+        return found
+
+
+Extent = tuple[int, int]  # where data begins, on the device or in host memory, and its bytes
 
 
 @dataclass(frozen=True)
 class _Pointer:
     """A place in one of the copied allocations."""
 
-    start: int  # of the allocation, on the device or in host memory
+    of: Extent
     offset: int
 
 
@@ -61,19 +91,29 @@ class Replica:
     block: tuple[int, int, int]
     shared: int  # dynamic shared memory, bytes
     arguments: list[_Pointer | np.generic]
-    data: dict[int, np.ndarray] = field(default_factory=dict)  # bytes of each allocation
-    on_host: dict[int, np.ndarray] = field(default_factory=dict)  # of those, the caller's arrays
+    data: dict[Extent, np.ndarray] = field(default_factory=dict)  # bytes of each allocation
+    on_host: dict[Extent, np.ndarray] = field(default_factory=dict)  # of those, the caller's arrays
 
     def prepare(self) -> Run:
         """A run of its own, on fresh copies. Raises simt.Unsupported, DoesNotFit."""
         return Run(self)
 
     def write_back(self, run: Run) -> None:
-        """Gives the caller's arrays what a run has left in the copies."""
-        for start, array in self.data.items():
-            result = run.result(start)
-            if start in self.on_host:
-                ctypes.memmove(start, result.ctypes.data, array.nbytes)
+        """Gives the caller's arrays what a run has changed in the copies.
+
+        Raises ValueError if that is an array that cannot be written to; none is written then.
+        """
+        results = {extent: run.result(extent) for extent in self.data}
+        changed = {e: r for e, r in results.items() if not np.array_equal(r, self.data[e])}
+        for k, argument in enumerate(self.arguments):
+            if isinstance(argument, _Pointer) and argument.of in changed:
+                array = self.on_host.get(argument.of)
+                if array is not None and not array.flags.writeable:
+                    raise ValueError(f"argument {k} is a read-only array, and the kernel writes to "
+                                     "it: give a copy, or leave out write=True")
+        for (start, nbytes), result in changed.items():
+            if (start, nbytes) in self.on_host:
+                ctypes.memmove(start, result.ctypes.data, nbytes)
             else:
                 driver().memcpy_htod(start, result)
 
@@ -86,11 +126,26 @@ class Run:
         self.replica, self.memory = replica, simt.Memory(needed + SPARE)
         module = simt.Module(replica.program.ptx, self.memory)
         self.function = _function(module, replica.program.entry)
+        self._check_limits()
+        for (name, offset), data in replica.program.variables.items():
+            ctypes.memmove(module.globals[name][0] + offset, data, len(data))
         self.addresses = {}
-        for start, array in replica.data.items():
-            address = self.addresses[start] = self.memory.allocate(array.nbytes)
+        for extent, array in replica.data.items():
+            address = self.addresses[extent] = self.memory.allocate(array.nbytes)
             ctypes.memmove(address, array.ctypes.data, array.nbytes)
         self.parameters = self._packed()
+
+    def _check_limits(self) -> None:
+        """What depends on the kernel and cannot be launched."""
+        function, block = self.function, self.replica.block
+        threads, most = math.prod(block), function.max_threads
+        if most and threads > most:
+            raise ValueError(f"block={block} has {threads} threads, kernel {function.name} is "
+                             f"compiled for at most {most} (__launch_bounds__)")
+        static, dynamic = function.static_shared_bytes, self.replica.shared
+        if static + dynamic > MOST_SHARED:
+            raise ValueError(f"shared={dynamic}: kernel {function.name} has {static:,} bytes of "
+                             f"shared memory besides, and a block at most {MOST_SHARED:,}")
 
     def _packed(self) -> bytes:
         given, wanted = self.replica.arguments, self.function.parameters
@@ -101,7 +156,7 @@ class Run:
         packed = bytearray(self.function.parameter_bytes)
         for k, (value, (_, offset, nbytes)) in enumerate(zip(given, wanted, strict=True)):
             if isinstance(value, _Pointer):
-                value = np.uint64(self.addresses[value.start] + value.offset)
+                value = np.uint64(self.addresses[value.of] + value.offset)
             if value.nbytes != nbytes:
                 raise DoesNotFit(
                     f"argument {k} of kernel {self.function.name} is {type(value).__name__} "
@@ -115,11 +170,19 @@ class Run:
         """What the engine's launches take: grid, block, parameters, dynamic shared bytes."""
         return self.replica.grid, self.replica.block, self.parameters, self.replica.shared
 
-    def result(self, start: int) -> np.ndarray:
+    def result(self, extent: Extent) -> np.ndarray:
         """The bytes of an allocation after the run."""
-        array = np.empty_like(self.replica.data[start])
-        ctypes.memmove(array.ctypes.data, self.addresses[start], array.nbytes)
+        array = np.empty_like(self.replica.data[extent])
+        ctypes.memmove(array.ctypes.data, self.addresses[extent], array.nbytes)
         return array
+
+    def explain(self, fault: simt.Fault) -> None:
+        """Adds to a fault what is special about a replica: only arguments are copied."""
+        if fault.address and "pycuda.driver" in sys.modules and _allocation(fault.address):
+            fault.detail += (
+                ". That is an address on the device: only arrays that are arguments are copied "
+                "into the engine, not what a pointer inside an array or structure points to"
+            )
 
 
 def replica(
@@ -131,41 +194,64 @@ def replica(
 ) -> Replica:
     """The launch of a kernel, copied.
 
-    kernel: a `helpers.kernels.Kernel`, whose launch shape is the default; (source, name) with the
-    CUDA C as text or as the path of a file, in cuda/ or anywhere; or on the CPU driver any PyCUDA
-    function. arguments: as for the launch: NumPy scalars, arrays on the device (DeviceArray,
-    GPUArray, DeviceAllocation, an address) and C-contiguous NumPy arrays, which are copied as if
-    they were on the device. A kernel of ours takes sizes as Python ints too.
+    kernel: a `helpers.kernels.Kernel`, whose launch shape is the default; (source, name) or
+    (source, name, nvcc options) with the CUDA C as text or as the path of a file, in cuda/ or
+    anywhere; or on the CPU driver any PyCUDA function, with its module's variables as they are now.
+    arguments: as for the launch: NumPy scalars, arrays on the device (DeviceArray, GPUArray,
+    DeviceAllocation, an address, also as a 64-bit NumPy integer) and C-contiguous NumPy arrays,
+    which are copied as if they were on the device. A kernel of ours takes sizes as Python ints too.
+    grid, block: one to three integers. shared: bytes of dynamic shared memory.
 
     Raises TypeError for a kernel or an argument that is none of these, DoesNotFit, CompileFailed,
     ValueError for a shape no launch has.
     """
     program = program_of(kernel)
     if isinstance(kernel, Kernel):
-        arguments = tuple(np.int32(a) if isinstance(a, int) and k > 2 else a
-                          for k, a in enumerate(arguments))  # fmt: skip
+        arguments = _of_product(kernel, arguments)
         block = kernel.block if block is None else block
         shared = kernel.shared_bytes if shared is None else shared
-        if grid is None and len(arguments) == 6:
-            grid = kernel.grid(int(arguments[3]), int(arguments[4]))
+        grid = kernel.grid(int(arguments[3]), int(arguments[4])) if grid is None else grid
     if grid is None or block is None:
         raise TypeError(f"kernel {program.entry} has no launch shape: write grid=(…), block=(…)")
-    found = Replica(program, _shape("grid", grid), _shape("block", block), shared or 0, [])
-    if np.prod(found.block) > 1024:
-        raise ValueError(f"block={tuple(block)} has more than 1024 threads")
+    shape = _shape("grid", grid), _shape("block", block)
+    if math.prod(shape[1]) > MOST_THREADS:
+        raise ValueError(f"block={block} has {math.prod(shape[1]):,} threads, more than 1024")
+    found = Replica(program, *shape, _shared_bytes(shared), [])
     for k, argument in enumerate(arguments):
         found.arguments.append(_copied(found, k, argument))
     return found
+
+
+def _of_product(kernel: Kernel, arguments: tuple) -> list:
+    """The arguments of one of our kernels: arrays of float32, and sizes as 32-bit integers."""
+    names = "A", "B", "C", "M", "N", "K"
+    if len(arguments) != len(names):
+        raise DoesNotFit(f"kernel {kernel.name!r} takes 6 arguments ({', '.join(names)}), "
+                         f"{len(arguments)} are given")
+    for name, array in zip(names[:3], arguments[:3], strict=True):
+        dtype = getattr(array, "dtype", np.dtype(np.float32))
+        if dtype != np.float32:
+            raise DoesNotFit(f"{name} has dtype {dtype}, the kernel reads and writes float32: "
+                             f"write {name}.astype(np.float32)")
+    sizes = []
+    for name, size in zip(names[3:], arguments[3:], strict=True):
+        if not isinstance(size, numbers.Integral) or isinstance(size, bool):
+            raise DoesNotFit(f"{name}={size!r} is a {type(size).__name__}: give an integer")
+        if not 0 <= size < 2**31:
+            raise DoesNotFit(f"{name}={size} is outside 0 to 2**31 - 1")
+        sizes.append(np.int32(size))
+    return [*arguments[:3], *sizes]
 
 
 def program_of(kernel: Any) -> Program:
     """The kernel's PTX, and its source where that is known."""
     if isinstance(kernel, Kernel):
         return Program(kernel.entry, ptx_of(kernel.source, kernel.options), kernel.source)
-    if isinstance(kernel, tuple) and len(kernel) in (2, 3):
-        source = _text(kernel[0])
-        return Program(str(kernel[1]), ptx_of(source, tuple(*kernel[2:])), source)
-    if type(kernel).__module__.startswith("pycuda"):
+    if isinstance(kernel, tuple) and len(kernel) in (2, 3) and isinstance(kernel[1], str):
+        source, entry, *options = kernel
+        text = _text(source)
+        return Program(entry, ptx_of(text, _options(*options)), text)
+    if type(kernel).__module__.startswith("pycuda") and type(kernel).__name__ == "Function":
         from helpers.cpu_driver import is_loaded, module
 
         if not is_loaded():
@@ -174,32 +260,65 @@ def program_of(kernel: Any) -> Program:
                 "(source, name), or one of helpers.kernels"
             )
         function = module.behind(kernel)
-        return Program(function.name, function.ptx)
+        return Program(function.name, function.ptx, variables=_variables(function.module.engine))
     raise TypeError(
         f"{type(kernel).__name__} is no kernel: give one of helpers.kernels, (source or path, "
         "name), or a PyCUDA function"
     )
 
 
+def _variables(module: simt.Module) -> dict[tuple[str, int], bytes]:
+    """What a module's variables hold now: (name, offset) -> bytes. Without the pointers from one to
+    another that they were made with: these are other ones in every copy of the module."""
+    found = {}
+    for variable in ptx.parse(module.text).variables:
+        address, nbytes = module.globals.get(variable.name, (0, 0))
+        data = ctypes.string_at(address, nbytes)
+        start = 0
+        for at, symbol in sorted(variable.pointers, key=lambda pointer: pointer[0]):
+            target, _ = module.globals.get(symbol.name, (0, 0))
+            if target and int.from_bytes(data[at : at + 8], "little") == target + symbol.offset:
+                found[variable.name, start] = data[start:at]
+                start = at + 8
+        if nbytes:
+            found[variable.name, start] = data[start:]
+    return found
+
+
+def _options(options: Sequence[str] = ()) -> tuple[str, ...]:
+    if isinstance(options, str) or not all(isinstance(o, str) for o in options):
+        raise TypeError(f"options={options!r}: write a tuple of words, e.g. ('-DTILE=16',)")
+    return tuple(options)
+
+
 def _text(source: str | Path) -> str:
     """The CUDA C of a source given as text or as a path."""
-    if isinstance(source, str) and "\n" in source:
+    if not isinstance(source, (str, Path)):
+        raise TypeError(f"the source is a {type(source).__name__}: give CUDA C as text, or a path")
+    if isinstance(source, str) and ("\n" in source or "__global__" in source):
         return source
     path = Path(source)
-    found = next((p for p in (path, CUDA_FOLDER / path) if p.is_file()), None)
+    found = next((p for p in (path, CUDA_FOLDER / path) if _is_file(p)), None)
     if found is None:
-        if isinstance(source, str) and "__global__" in source:
-            return source
-        raise FileNotFoundError(f"there is no file {source}, here or in cuda/")
-    return f'#line 1 "{found.name}"\n{found.read_text(encoding="utf-8")}'
+        raise FileNotFoundError(f"there is no file {_short(str(source))}, here or in cuda/")
+    return f'#line 1 "{found.name}"\n{found.read_text(encoding="utf-8", errors="replace")}'
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # no path can be that long
+        return False
 
 
 def _function(module: simt.Module, entry: str) -> Any:
     """The engine's kernel of that name; C++ names may be given as they are in the source."""
     names = [name for name in module.functions if name == entry]
-    names = names or [name for name in module.functions if f"{len(entry)}{entry}" in name]
+    mangled = re.compile(rf"_Z.*?(?<!\d){len(entry)}{re.escape(entry)}")
+    names = names or [name for name in module.functions if mangled.match(name)]
     if len(names) != 1:
-        raise DoesNotFit(f"there is no one kernel {entry}, only {', '.join(module.functions)}")
+        there = ", ".join(module.functions) or "none"
+        raise DoesNotFit(f"there is no one kernel {entry!r} in the source; it has {there}")
     return module.functions[names[0]]
 
 
@@ -210,32 +329,94 @@ def _shape(name: str, extent: Any) -> tuple[int, int, int]:
             raise ValueError(f"{name}={extent!r}: write integers >= 1, e.g. -(-N // 32) for blocks")
     if not 1 <= len(sizes) <= 3:
         raise ValueError(f"{name}={extent!r} has {len(sizes)} dimensions, not 1 to 3")
+    for axis, size, most in zip("xyz", sizes, MOST[name], strict=False):
+        if size > most:
+            raise ValueError(f"{name}={extent!r}: {name}.{axis} is at most {most:,}")
     return (*(int(size) for size in sizes), 1, 1)[:3]
 
 
+def _shared_bytes(shared: Any) -> int:
+    shared = 0 if shared is None else shared
+    if not isinstance(shared, (int, np.integer)) or isinstance(shared, bool) or shared < 0:
+        raise ValueError(f"shared={shared!r}: write the bytes of dynamic shared memory, e.g. 4 * n")
+    return int(shared)
+
+
 def _copied(found: Replica, k: int, argument: Any) -> _Pointer | np.generic:
+    """An argument for the engine; what it points to is copied."""
+    if type(argument).__module__ == "pycuda.driver":  # In, Out, InOut of an array
+        argument = getattr(argument, "array", argument)
     if isinstance(argument, np.generic):
-        return argument
+        return _scalar(found, k, argument)
     if isinstance(argument, np.ndarray):
-        if not argument.flags.c_contiguous:
-            raise DoesNotFit(f"argument {k} is not C-contiguous: write np.ascontiguousarray(…)")
-        start = argument.ctypes.data
-        found.data[start] = argument.reshape(-1).view(np.uint8).copy()
-        found.on_host[start] = argument
-        return _Pointer(start, 0)
+        _check_array(k, argument)
+        extent = argument.ctypes.data, argument.nbytes
+        found.data[extent] = argument.reshape(-1).view(np.uint8).copy()
+        found.on_host[extent] = argument
+        return _Pointer(extent, 0)
     if isinstance(argument, (bool, float)):
         raise DoesNotFit(f"argument {k} is the Python {type(argument).__name__} {argument!r}, "
                          "which has no fixed size: write np.float32(…) or np.int32(…)")
-    cuda = driver()
+    if isinstance(argument, DeviceArray) and argument.freed:
+        raise DoesNotFit(f"argument {k} is {argument!r}: upload or allocate it again")
     try:
         address = int(getattr(argument, "gpudata", argument))
+    except (TypeError, ValueError):
+        address = 0
+    driver()
+    if isinstance(argument, str) or not _allocation(address):
+        kind = "np.int32" if isinstance(argument, int) and abs(argument) < 2**31 else "np.int64"
+        hint = f": for a number write {kind}({argument})" if isinstance(argument, int) else ""
+        raise DoesNotFit(f"argument {k} is {_short(argument)}, which is neither an array nor an "
+                         f"address on the device{hint}")
+    return _on_device(found, address)
+
+
+def _short(argument: Any) -> str:
+    text = repr(argument)
+    return text if len(text) <= 80 else f"{text[:60]}…"
+
+
+def _check_array(k: int, array: np.ndarray) -> None:
+    if np.ma.isMaskedArray(array):
+        raise DoesNotFit(f"argument {k} is a masked array, and its mask would be lost: write "
+                         ".filled(0)")
+    if array.dtype.kind not in NUMBERS or array.dtype.hasobject or not array.dtype.isnative:
+        raise DoesNotFit(f"argument {k} has dtype {array.dtype}, which a kernel cannot read: use a "
+                         "native number type, e.g. np.float32")
+    if not array.size:
+        raise DoesNotFit(f"argument {k} has shape {array.shape}: there is nothing in it")
+    if not array.flags.c_contiguous:
+        raise DoesNotFit(f"argument {k} is not C-contiguous: write np.ascontiguousarray(…)")
+
+
+def _scalar(found: Replica, k: int, value: np.generic) -> _Pointer | np.generic:
+    """A number; 64 bits that are an address on the device are a pointer."""
+    if value.dtype.kind not in NUMBERS or value.dtype.hasobject:
+        raise DoesNotFit(f"argument {k} is {value!r}, which is no number: write np.float32(…) or "
+                         "np.int32(…)")
+    if isinstance(value, np.integer) and value.nbytes == 8 and "pycuda.driver" in sys.modules:
+        if _allocation(int(value)):
+            return _on_device(found, int(value))
+    return value
+
+
+def _allocation(address: int) -> Extent | None:
+    """The allocation on the device that holds an address, if there is one."""
+    try:
+        cuda = driver()
+    except RuntimeError:  # no context in this thread, so nothing that it could have allocated
+        return None
+    try:
         start, nbytes = cuda.mem_get_address_range(address)
     except (cuda.Error, TypeError, ValueError, OverflowError):
-        hint = f": for a number write np.int32({argument})" if isinstance(argument, int) else ""
-        raise DoesNotFit(f"argument {k} is {argument!r}, which is neither an array nor an address "
-                         f"on the device{hint}") from None
-    start = int(start)
-    if start not in found.data:
-        found.data[start] = np.empty(nbytes, np.uint8)
-        cuda.memcpy_dtoh(found.data[start], start)
-    return _Pointer(start, address - start)
+        return None
+    return int(start), int(nbytes)
+
+
+def _on_device(found: Replica, address: int) -> _Pointer:
+    extent = _allocation(address)
+    if extent not in found.data:
+        found.data[extent] = np.empty(extent[1], np.uint8)
+        driver().memcpy_dtoh(found.data[extent], extent[0])
+    return _Pointer(extent, address - extent[0])

@@ -90,19 +90,31 @@ def run_in_engine(
 def ptx_of(source: str, options: tuple[str, ...] = ()) -> str:
     """nvcc's PTX, with line information, for the class of device that the engine models.
 
-    Kernels keep their names, as under SourceModule. Raises CompileFailed.
+    Kernels keep their names, as under SourceModule: a source that does not say extern "C" itself
+    is compiled inside it. Raises CompileFailed.
     """
     command = [str(require_toolkit().nvcc), "--ptx", "-lineinfo", "-arch=sm_80", *options]
     with tempfile.TemporaryDirectory() as folder:
         text = source if source.startswith("#line") else f'#line 1 "{FILE}"\n{source}'
-        Path(folder, FILE).write_text(f'extern "C" {{\n{text}\n}}\n', encoding="utf-8")
+        if 'extern "C"' not in source:
+            text = f'extern "C" {{\n{text}\n}}\n'
+        Path(folder, FILE).write_text(text, encoding="utf-8")
         done = subprocess.run(
-            [*command, FILE, "-o", "kernel.ptx"], cwd=folder, text=True, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [*command, FILE, "-o", "kernel.ptx"], cwd=folder, text=True, errors="replace",
+            check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
         if done.returncode:
-            raise CompileFailed(done.stdout.strip())
+            raise CompileFailed(_told(done.stdout.strip()))
         return Path(folder, "kernel.ptx").read_text(encoding="utf-8")
+
+
+def _told(output: str) -> str:
+    """What the compiler says; of the flood that a C++ header causes inside extern "C" the start."""
+    if 'C" linkage' not in output:
+        return output
+    return ('C++ headers and templates cannot be compiled inside extern "C" { }. Write extern "C" '
+            "in front of each kernel, then the source is taken as it is.\n"
+            + "\n".join(output.splitlines()[:3]))  # fmt: skip
 
 
 def _three(extent: Sequence[int]) -> tuple[int, int, int]:

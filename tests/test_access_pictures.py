@@ -54,9 +54,13 @@ SECTORS = {
 }
 
 
+def _operation(load: bool) -> str:
+    return "load" if load else "store"
+
+
 def bank(name: str, title: str = ""):
     addresses, mask, size, load, *_ = BANKS[name]
-    return pictures.bank_picture([int(a) for a in addresses], mask, size, load, title)
+    return pictures.bank_picture([int(a) for a in addresses], mask, size, _operation(load), title)
 
 
 def sector(name: str, title: str = ""):
@@ -86,7 +90,7 @@ def test_each_word_of_each_lane_is_served_once(seed):
     size = int(rng.choice([1, 2, 4, 8, 16]))
     addresses = [int(a) * size for a in rng.integers(0, 4 * rng.integers(1, 60), 32)]
     mask, load = int(rng.integers(1, WHOLE + 1)), bool(rng.integers(2))
-    table = pictures.bank_table(addresses, mask, size, load)
+    table = pictures.bank_table(addresses, mask, size, _operation(load))
     assert len(table) == rules.wavefronts(addresses, mask, size, load)[0]
     assert sum(w.first for w in table) == rules.wavefronts(addresses, mask, size, load)[1]
     served = [(lane, word) for w in table for word, lanes in w.words.values() for lane in lanes]
@@ -126,7 +130,7 @@ def test_sectors_hold_the_bytes_that_lanes_access(seed):
 @pytest.mark.parametrize("name", BANKS)
 def test_bank_picture_draws_the_table(name):
     addresses, mask, size, load, waves, ideal = BANKS[name]
-    table = pictures.bank_table([int(a) for a in addresses], mask, size, load)
+    table = pictures.bank_table([int(a) for a in addresses], mask, size, _operation(load))
     picture = bank(name)
     wavefronts = f"{waves} wavefront{'s' * (waves > 1)}, ideal {ideal}"
     assert any(text.startswith(wavefronts) for text in words(picture))
@@ -203,7 +207,7 @@ def test_pictures_can_be_saved_and_say_what_they_show(kind, name):
 
 def test_what_cannot_be_drawn():
     with pytest.raises(ValueError, match="31 addresses given"):
-        pictures.bank_picture([0] * 31, WHOLE, 4, True)
+        pictures.bank_picture([0] * 31, WHOLE, 4, "load")
     with pytest.raises(ValueError, match="one or more of them active"):
         pictures.sector_picture([0] * 32, 0, 4)
 
@@ -316,3 +320,82 @@ def test_the_accesses_of_all_warps_add_up_to_the_profile(kernel):
                 else:
                     units += rules.sectors(*where)
         assert (requests, units) == (cost.requests, cost.units)
+
+
+ATOMICS = """\
+__global__ void atomics(int *out)
+{
+    __shared__ int s[64];
+    s[threadIdx.x] = 0;
+    __syncthreads();
+    atomicAdd(s + threadIdx.x / 8 * 32, 1);
+    atomicAdd(out + threadIdx.x / 8, 1);
+}
+"""
+
+
+def test_an_atomic_operation_serves_lanes_one_after_the_other():
+    p = profile((ATOMICS.replace("/ 8 * 32", "/ 16 * 32"), "atomics"), np.zeros(32, np.int32),
+                grid=1, block=32)  # fmt: skip
+    assert p.line(6).traffic[0].wavefronts == 32
+    alt = p.picture(6).alt
+    assert "Atomic operation of 4 bytes a lane" in alt and "32 wavefronts, ideal 1" in alt
+    assert "Wavefront 0 serves lane 0 from bank 0. Wavefront 1 serves lane 1 from bank 0." in alt
+    assert p.line(7).traffic[0].sectors == 8
+    assert "8 sectors are counted" in p.picture(7).alt
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_the_wavefronts_of_atomics_are_those_of_the_rules(size):
+    random = np.random.default_rng(size)
+    for _ in range(50):
+        addresses = [int(a) for a in size * random.integers(0, 60, 32)]
+        mask = int(random.integers(1, WHOLE))
+        table = pictures.bank_table(addresses, mask, size, "atomic")
+        assert (len(table), 1) == rules.atomic_wavefronts(addresses, mask, size)
+        served = sorted(lane for wavefront in table for lane in wavefront.lanes)
+        assert served == rules.active(mask)
+
+
+COPIES = r"""
+__global__ void copies(const float *a, float *out, int n)
+{
+    __shared__ __align__(128) float s[256];
+    unsigned to = __cvta_generic_to_shared(s + 4 * threadIdx.x), x;
+    #pragma unroll 1
+    for (int k = 0; k < n; ++k)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                     :: "r"(to), "l"(a + 4 * threadIdx.x + 4 * k));
+    asm volatile("cp.async.wait_all;");
+    unsigned row = __cvta_generic_to_shared(s + 32 * (threadIdx.x % 8));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(x) : "r"(row));
+    out[threadIdx.x] = x;
+}
+"""
+
+
+def test_copies_and_matrix_loads():
+    a, out = np.zeros(256, np.float32), np.zeros(32, np.float32)
+    p = profile((COPIES, "copies"), a, out, np.int32(3), grid=1, block=32)
+    copy = next(line.number for line in p.lines if any(t.operation == "copy" for t in line.traffic))
+    assert p.total("global", "copy").sectors == 16 + 32 + 16
+    assert "16 sectors in 4 lines" in p.picture(copy).alt
+    shifted = p.picture(copy, iteration=1).alt
+    assert "17 sectors in 5 lines" in shifted and "counts anew" in shifted
+    (matrix,) = (t for t in p.line(12).traffic if t.operation == "matrix")
+    assert (matrix.wavefronts, matrix.ideal_wavefronts, matrix.bytes) == (8, 1, 128)
+    alt = p.picture(12).alt
+    assert "Load of matrix rows of 16 bytes a lane in shared memory, only lanes 0–7" in alt
+    assert "8 wavefronts, ideal 1" in alt
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"line": "38"}, {"line": 38.0}, {"iteration": 0.5}, {"which": None}, {"warp": "0"},
+     {"block": (0, 0.5)}, {"block": None}, {"warp": True}],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_number(tiled, wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(TypeError, match=re.escape(f"{name}={value!r}: write integers")):
+        tiled.picture(**({"line": number("sum += As[ty][k]")} | wrong))

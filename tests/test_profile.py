@@ -138,7 +138,12 @@ def test_as_text_as_csv_as_json_and_in_a_notebook(tmp_path):
 
 def test_lines_come_with_their_text():
     assert counted().line(7).text == "sum += a[y * columns + x];"
-    with pytest.raises(ValueError, match=r"nothing was executed on line 2; .* 7"):
+    assert counted().line("sum += a").number == 7
+    with pytest.raises(ValueError, match=r"several lines have 'sum'.* 7, 8"):
+        counted().line("sum")
+    with pytest.raises(ValueError, match=r"nothing was executed on line 'total'"):
+        counted().line("total")
+    with pytest.raises(ValueError, match=r"nothing was executed on line 2 of kernel.cu; .* 7"):
         counted().line(2)
 
 
@@ -205,3 +210,47 @@ __global__ void sums(float *out)
     assert integers.wavefronts == 8 and integers.hardware.wavefronts == 8
     assert floats.hardware.wavefronts is None and "line 6" in floats.hardware.reason
     assert "line 6" in str(found)
+
+
+def test_what_was_not_executed_is_not_listed():
+    source = """\
+__global__ void never(float *out, int n)
+{
+    if (n)
+        out[threadIdx.x] = 1.0f;
+}
+"""
+    found = profile((source, "never"), np.zeros(32, np.float32), np.int32(0), grid=1, block=32)
+    assert not any(line.traffic for line in found.lines)
+    assert found.total("global").requests == 0
+    assert 4 not in [line.number for line in found.lines]
+    assert "<table" in found._repr_mimebundle_()["text/html"] and "line" in str(found)
+    with pytest.raises(ValueError, match="no access to memory was executed on line 4, nor on any"):
+        found.picture(4)
+
+
+def test_lines_of_other_files_have_no_text_of_this_one():
+    source = """#line 5 "mine.cu"
+__global__ void f(float *out)
+{
+#line 1 "other.cuh"
+    out[threadIdx.x] = 1.0f;
+#line 8 "mine.cu"
+    out[threadIdx.x + 32] = 2.0f;
+}
+"""
+    found = profile((source, "f"), np.zeros(64, np.float32), grid=1, block=32)
+    assert found.file == "mine.cu"
+    assert found.line(1, "other.cuh").text == "out[threadIdx.x] = 1.0f;"
+    assert found.line(8).text == "out[threadIdx.x + 32] = 2.0f;"
+    with pytest.raises(ValueError, match="nothing was executed on line 1 of mine.cu"):
+        found.line(1)
+
+
+@pytest.mark.parametrize("odd", ["\r\n", "\n// \x0c \u2028 \x1c ä\n", "\n"])
+def test_characters_that_do_not_end_a_line_for_the_compiler(odd):
+    source = odd + COLUMN_SUMS.replace("\n", "\r\n" if odd == "\r\n" else "\n")
+    found = profile((source, "column_sums"), np.ones(70, np.float32), np.ones(70, np.float32),
+                    np.int32(1), np.int32(70), grid=3, block=32)  # fmt: skip
+    texts = {line.text: line.number for line in found.lines}
+    assert texts["sum += a[y * columns + x];"] == 7 + odd.count("\n")

@@ -86,7 +86,11 @@ def parse(e: Emitter, i: ptx.Instruction) -> Access:
 
 
 def size_of(i: ptx.Instruction) -> int:
-    """Bytes each lane accesses by an ld, st, atom or red."""
+    """Bytes each lane accesses by an ld, st, atom or red, a cp.async or an ldmatrix."""
+    if i.opcode == "cp":
+        return i.operands[2].value
+    if i.opcode == "ldmatrix":
+        return 16  # a row of a matrix
     return ptx.SIZES[i.modifiers[-1]] * next((int(m[1]) for m in i.modifiers if m in _VECTORS), 1)
 
 

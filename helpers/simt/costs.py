@@ -28,7 +28,7 @@ def count_function(e: Emitter, cost: str, operation: str, size: int) -> str:
     e.function(f"@cost.{name}", head, _COSTS[cost](size, operation))
     head = f"void @count.{name}(ptr %c, ptr %memo, {_V64} %a, i32 %mask) noinline"
     requests = rules.local_requests(size) if cost == "local" else 1
-    e.function(f"@count.{name}", head, _remembered(f"@cost.{name}", cost == "global", requests))
+    e.function(f"@count.{name}", head, _remembered(f"@cost.{name}", _PHASES[cost], requests))
     return f"@count.{name}"
 
 
@@ -38,10 +38,14 @@ def _declare(e: Emitter) -> None:
         "declare i32 @llvm.cttz.i32(i32, i1)",
         "declare i32 @llvm.umax.i32(i32, i32)",
         f"declare i64 @llvm.vector.reduce.or.v{LANES}i64({_V64})",
+        f"declare {_V64} @llvm.smin.v{LANES}i64({_V64}, {_V64})",
+        f"declare {_V64} @llvm.smax.v{LANES}i64({_V64}, {_V64})",
     }
     e.function("@count.add", "void @count.add(ptr %c, i32 %index, i64 %amount)", _ADD)
     head = f"i32 @count.leaders({_V64} %v, i32 %mask) noinline"
     e.function("@count.leaders", head, _LEADERS)
+    head = f"void @count.sort({_V64} %v, i32 %mask, ptr %sorted) noinline"
+    e.function("@count.sort", head, _sort())
     head = f"i32 @count.distinct({_V64} %v, i32 %mask) noinline"
     e.function("@count.distinct", head, _DISTINCT)
     head = f"i32 @count.most({_V64} %units, i32 %mask, i64 %banks) noinline"
@@ -82,11 +86,59 @@ lane:
 finish:
   ret i32 %found"""
 
+_IDLE, _BEFORE = (1 << 63) - 1, -2  # no address, sector or word is one of these
+
+
+def _sort() -> str:
+    """Stores the active lanes' values from the lowest, and before them LANES other ones, so that
+    each can be compared with any before it: a bitonic sorting network (Batcher, 1968)."""
+    lines = [
+        f"  %on = bitcast i32 %mask to {vector('i1')}",
+        f"  %v0 = select {vector('i1')} %on, {_V64} %v, {_V64} splat (i64 {_IDLE})",
+    ]
+    steps = [(1 << k, 1 << j) for k in range(1, 6) for j in reversed(range(k))]
+    for n, (run, distance) in enumerate(steps):
+        partners = ", ".join(f"i32 {lane ^ distance}" for lane in range(LANES))
+        chosen = ", ".join(
+            f"i32 {lane + LANES * (bool(lane & distance) != bool(lane & run))}"
+            for lane in range(LANES)
+        )
+        lines += [
+            f"  %p{n} = shufflevector {_V64} %v{n}, {_V64} poison, {_V32} <{partners}>",
+            f"  %lo{n} = call {_V64} @llvm.smin.v{LANES}i64({_V64} %v{n}, {_V64} %p{n})",
+            f"  %hi{n} = call {_V64} @llvm.smax.v{LANES}i64({_V64} %v{n}, {_V64} %p{n})",
+            f"  %v{n + 1} = shufflevector {_V64} %lo{n}, {_V64} %hi{n}, {_V32} <{chosen}>",
+        ]
+    return "\n".join(
+        [
+            *lines,
+            f"  store {_V64} splat (i64 {_BEFORE}), ptr %sorted, align 64",
+            f"  %first = getelementptr i64, ptr %sorted, i64 {LANES}",
+            f"  store {_V64} %v{len(steps)}, ptr %first, align 64",
+            "  ret void",
+        ]
+    )
+
+
+# %x: the sorted values of v; %before: of each the one before; %active: a bit for each that counts.
+_SORTED = f"""\
+  %sorted = alloca [{2 * LANES} x i64], align 64
+  call void @count.sort({_V64} %v, i32 %mask, ptr %sorted)
+  %first = getelementptr i64, ptr %sorted, i64 {LANES}
+  %x = load {_V64}, ptr %first, align 64
+  %last = getelementptr i64, ptr %sorted, i64 {LANES - 1}
+  %before = load {_V64}, ptr %last, align 8
+  %n = call i32 @llvm.ctpop.i32(i32 %mask)
+  %idle = sub i32 {LANES}, %n
+  %active = lshr i32 -1, %idle"""
+
 # How many different values the active lanes have.
-_DISTINCT = f"""\
-  %first = call i32 @count.leaders({_V64} %v, i32 %mask)
-  %n = call i32 @llvm.ctpop.i32(i32 %first)
-  ret i32 %n"""
+_DISTINCT = f"""{_SORTED}
+  %new = icmp ne {_V64} %x, %before
+  %bits = bitcast {vector("i1")} %new to i32
+  %starts = and i32 %bits, %active
+  %count = call i32 @llvm.ctpop.i32(i32 %starts)
+  ret i32 %count"""
 
 # The most active lanes that have the same unit % banks (a power of two).
 _MOST = f"""entry:
@@ -136,9 +188,20 @@ _MEMO_ENTRY = 40
 MEMO = _ENTRIES * _MEMO_ENTRY  # words
 
 
-def _remembered(cost: str, by_phase: bool, requests: int) -> str:
+# The bits of the first lane's address that a cost depends on, besides the distances of the others:
+# its place in a sector or a word; of a copy past L1 both its places.
+_PHASES = {
+    "global": rules.SECTOR - 1,
+    "shared": rules.WORD - 1,
+    "local": rules.WORD - 1,
+    "matrix": 0,
+    "bypass": (rules.SECTOR - 1) << TARGET_BITS | rules.SECTOR - 1,
+}
+
+
+def _remembered(cost: str, phases: int, requests: int) -> str:
     """Adds a request's cost, and finds the cost of one like another in the memo: the same lanes, at
-    the same distances, and for global memory at the same place in a sector."""
+    the same distances, and the first of them at the same phase."""
     step, last = 13, _ENTRIES - 1
     return f"""entry:
   %lane = call i32 @llvm.cttz.i32(i32 %mask, i1 true)
@@ -148,7 +211,7 @@ def _remembered(cost: str, by_phase: bool, requests: int) -> str:
   %away = sub {_V64} %a, %all
   %on = bitcast i32 %mask to {vector("i1")}
   %relative = select {vector("i1")} %on, {_V64} %away, {_V64} zeroinitializer
-  %phase = and i64 %first, {rules.SECTOR - 1 if by_phase else 0}
+  %phase = and i64 %first, {phases}
   %x = extractelement {_V64} %relative, i32 1
   %y = extractelement {_V64} %relative, i32 18
   %y1 = mul i64 %y, {step}
@@ -210,28 +273,61 @@ def _end(units: str, ideal: str) -> str:
 
 
 def _global_cost(size: int, operation: str) -> str:
-    touched = f"""\
-  %sectors = lshr {_V64} %a, {_shift(rules.SECTOR)}
-  %touched = call i32 @count.distinct({_V64} %sectors, i32 %mask)"""
-    if operation == "atomic":  # the first lanes of all addresses, then the second ones, ...
-        touched = f"""entry:
-  %sectors = lshr {_V64} %a, {_shift(rules.SECTOR)}
-  br label %next
-next:
-  %left = phi i32 [ %mask, %entry ], [ %left1, %next ]
-  %sum = phi i32 [ 0, %entry ], [ %touched, %next ]
-  %now = call i32 @count.leaders({_V64} %a, i32 %left)
-  %some = call i32 @count.distinct({_V64} %sectors, i32 %now)
-  %touched = add i32 %sum, %some
-  %left1 = xor i32 %left, %now
-  %over = icmp eq i32 %left1, 0
-  br i1 %over, label %all, label %next
-all:"""
-    return f"""{touched}
-  %different = call i32 @count.distinct({_V64} %a, i32 %mask)
+    """Sectors are runs of the sorted addresses. An atomic operation takes the first lanes of all
+    addresses, then the second ones, and so on: a sector counts in each turn in which any of its
+    addresses has a lane left, that is one which equals the value so many places before it.
+
+    Whether any lane of a run is among some lanes is told by a carry: to the run's lanes without its
+    last one these are added, and what comes out at the last one says so.
+    """
+    end = _end("%touched", "%ideal")
+    atomic = operation == "atomic"
+    turns = f"""
+  %next0 = xor i32 %active, -1
+  %next1 = or i32 %next0, %starts
+  %next2 = lshr i32 %next1, 1
+  %next = or i32 %next2, {-1 << 31}
+  %ends = and i32 %active, %next
+  %inner = xor i32 %active, %ends
+  br label %turn
+turn:
+  %k = phi i64 [ 1, %entry ], [ %k1, %more ]
+  %sum = phi i32 [ %runs, %entry ], [ %sum1, %more ]
+  %place = sub i64 {LANES}, %k
+  %earlier.p = getelementptr i64, ptr %sorted, i64 %place
+  %earlier = load {_V64}, ptr %earlier.p, align 8
+  %equal = icmp eq {_V64} %x, %earlier
+  %equal.bits = bitcast {vector("i1")} %equal to i32
+  %left = and i32 %equal.bits, %active
+  %over = icmp eq i32 %left, 0
+  br i1 %over, label %finish, label %more
+more:
+  %within = and i32 %left, %inner
+  %carried = add i32 %within, %inner
+  %either = or i32 %carried, %left
+  %some = and i32 %either, %ends
+  %now = call i32 @llvm.ctpop.i32(i32 %some)
+  %sum1 = add i32 %sum, %now
+  %k1 = add i64 %k, 1
+  %most = icmp eq i64 %k1, {LANES}
+  br i1 %most, label %finish, label %turn
+finish:
+  %touched = phi i32 [ %sum, %turn ], [ %sum1, %more ]"""
+    return f"""entry:
+{_SORTED.replace("%v", "%a")}
+  %sectors = lshr {_V64} %x, {_shift(rules.SECTOR)}
+  %sectors.before = lshr {_V64} %before, {_shift(rules.SECTOR)}
+  %new = icmp ne {_V64} %sectors, %sectors.before
+  %new.bits = bitcast {vector("i1")} %new to i32
+  %starts = and i32 %new.bits, %active
+  %{"runs" if atomic else "touched"} = call i32 @llvm.ctpop.i32(i32 %starts)
+  %other = icmp ne {_V64} %x, %before
+  %other.bits = bitcast {vector("i1")} %other to i32
+  %others = and i32 %other.bits, %active
+  %different = call i32 @llvm.ctpop.i32(i32 %others)
   %bytes = mul i32 %different, {size}
-  %more = add i32 %bytes, {rules.SECTOR - 1}
-  %ideal = udiv i32 %more, {rules.SECTOR}{_end("%touched", "%ideal")}"""
+  %bytes.more = add i32 %bytes, {rules.SECTOR - 1}
+  %ideal = udiv i32 %bytes.more, {rules.SECTOR}{turns if atomic else ""}{end}"""
 
 
 def _local_cost(size: int, operation: str) -> str:

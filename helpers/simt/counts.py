@@ -72,7 +72,7 @@ def interpret(counters: Counters, values: Sequence[int], wider: dict[int, int]) 
     for site in counters.sites:
         costs = _costs(site, blocks[site.block], values)
         found = AccessCount(site.instruction, site.operation, site.size, costs)
-        if site.space == "shared" and site.instruction.ptx_line in wider:
+        if "shared" in costs and site.instruction.ptx_line in wider:
             size = wider[site.instruction.ptx_line]
             found.fused[size] = _cost(site, blocks[site.block], values, "shared", size)
         accesses.append(found)
