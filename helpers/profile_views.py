@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 TITLES = ("access", "requests", "cost", "ideal")
 LONGEST = 40  # characters of a source line in the table
 HEAT = "213, 94, 0"  # vermilion of Okabe and Ito (2008)
+_TABLE = "background:#fff;color:#222;font-size:13px;white-space:nowrap"
 _CODE = "text-align:left;white-space:pre;font-family:monospace"
 
 
@@ -48,7 +49,7 @@ def page(profile: Profile) -> str:
     return "".join(
         [
             f"<p>{html.escape(_headline(profile))}. Heat: share of all sectors and wavefronts.</p>",
-            f'<table style="background:#fff;color:#222;font-size:13px">{table}</table>',
+            f'<table style="{_TABLE}">{table}</table>',
             *(f"<p>{html.escape(note)}</p>" for note in _notes(profile)),
         ]
     )
