@@ -234,6 +234,7 @@ class Profile:
         parts = [f"<tr>{head}<th style='text-align: left'>source</th></tr>"]
         most = max((_weight(t) for line in self.lines for t in line.traffic), default=0) or 1
         for line in self.lines:
+            place = html.escape(self._place(line))
             for k, t in enumerate(line.traffic or (None,)):
                 cells = _cells(t) if t else ("",) * len(_TITLES)
                 heat = _weight(t) / most if t else 0.0
@@ -241,7 +242,7 @@ class Profile:
                 columns = "".join(f"<td {cell}>{html.escape(c)}</td>" for c in cells)
                 text = html.escape(line.text) if not k else ""
                 parts.append(
-                    f'<tr style="{back}"><td {cell}>{line.number if not k else ""}</td>{columns}'
+                    f'<tr style="{back}"><td {cell}>{place if not k else ""}</td>{columns}'
                     f'<td style="text-align: left; white-space: pre; font-family: monospace">{text}'
                     "</td></tr>"
                 )
