@@ -68,8 +68,8 @@ def check_conflicts(
 ) -> None:
     """Check a reader's product kernel as `check_kernel` does, and that it has no bank conflicts.
 
-    They are counted in the engine, for the larger of its sizes. Where a right kernel has any, the
-    exercise counts as not done yet.
+    They are counted in the engine, for the larger of its sizes. Where a right kernel has any, or
+    uses no shared memory, the exercise counts as not done yet.
     """
     case = (source, entry, block, b_transposed, options)
     with _failures_in_words():
@@ -80,7 +80,7 @@ def check_conflicts(
                   f" take {shared.wavefronts:,} wavefronts, {shared.conflicts:,} too many")
             return
         if shared and not shared.requests:
-            print("not done yet: the product is right, but the kernel uses no shared memory")
+            print("not done yet: the product is right, but nothing goes through shared memory")
             return
         print(found)
         if shared:
@@ -157,7 +157,7 @@ def _check_on_device(source, entry, block, b_transposed, options) -> str:
 def _shared_traffic(source, entry, block, b_transposed, options) -> Traffic:
     M, N, K = size = SIZES[-1]
     A, given, _ = _matrices(size, b_transposed)
-    C = np.empty((M, N), np.float32)
+    C = np.full((M, N), np.nan, np.float32)
     return profile(
         (source, entry, tuple(options)), A, given, C, np.int32(M), np.int32(N), np.int32(K),
         grid=_grid(size, block), block=block,

@@ -104,13 +104,14 @@ def _weight(line: Line) -> int:
 
 def _rows(place: str, code: str, line: Line | None, everything: int) -> list[str]:
     """A row for each kind of access on a line; one without counts where there is none."""
+    place = html.escape(place)
     if line is None or not line.traffic:
         return [f'<tr><td>{place}</td><td colspan="5"></td><td style="{_CODE}">{code}</td></tr>']
     rows = []
     share = _weight(line) / everything
     for k, traffic in enumerate(line.traffic):
         heat = f'<td style="background:rgba({HEAT}, {0.6 * share:.2f})">{share:.0%}</td>'
-        first = f"<td>{html.escape(place)}</td>{heat}" if not k else '<td colspan="2"></td>'
+        first = f"<td>{place}</td>{heat}" if not k else '<td colspan="2"></td>'
         counts = "".join(f"<td>{html.escape(c)}</td>" for c in cells(traffic))
         last = f'<td style="{_CODE}">{code}</td>' if not k else "<td></td>"
         rows.append(f"<tr>{first}{counts}{last}</tr>")

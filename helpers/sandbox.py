@@ -70,7 +70,8 @@ def run_in_engine(
     memory = simt.Memory(2**28 + sum(array.nbytes for array in arrays.values()))
     module = simt.Module(ptx_of(source, tuple(options)), memory)
     if entry not in module.functions:
-        raise DoesNotFit(f"there is no kernel {entry}, only {', '.join(module.functions)}")
+        only = f"only {', '.join(module.functions)}" if module.functions else "nor any other"
+        raise DoesNotFit(f"there is no kernel {entry}, {only}")
     function = module.functions[entry]
     addresses = {name: _copy_in(memory, name, array) for name, array in arrays.items()}
     fault = None

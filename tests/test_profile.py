@@ -9,6 +9,8 @@ import csv
 import io
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -254,3 +256,87 @@ def test_characters_that_do_not_end_a_line_for_the_compiler(odd):
                     np.int32(1), np.int32(70), grid=3, block=32)  # fmt: skip
     texts = {line.text: line.number for line in found.lines}
     assert texts["sum += a[y * columns + x];"] == 7 + odd.count("\n")
+
+
+class _Tags(HTMLParser):
+    """Whether all tags are closed in order, and the text between them."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.open, self.text = [], ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_a_page_is_well_formed_and_shows_names_and_source_as_they_are():
+    source = """#line 1 "a<b>&'c.cu"
+__global__ void odd(float *out)
+{
+    if (threadIdx.x < 5 && out) out[threadIdx.x] = '<' + sizeof("<b>&amp;");
+#line 1 "<other>.cuh"
+    out[threadIdx.x + 32] = 1.0f;
+}
+"""
+    found = profile((source, "odd"), np.zeros(64, np.float32), grid=1, block=32)
+    page = _Tags(found._repr_mimebundle_()["text/html"])
+    assert not page.open
+    assert found.file == "a<b>&'c.cu" and found.file in page.text
+    assert """out[threadIdx.x] = '<' + sizeof("<b>&amp;");""" in page.text
+    assert "<other>.cuh:1" in page.text
+    assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
+    rows = list(csv.DictReader(io.StringIO(found.to_csv())))
+    assert [row["file"] for row in rows] == ["<other>.cuh", "a<b>&'c.cu"]
+
+
+def test_threads_may_profile_at_once():
+    a, sums = np.ones((20, 1000), np.float32), np.zeros(1000, np.float32)
+
+    def one(_=None):
+        sizes = np.int32(20), np.int32(1000)
+        return profile((COLUMN_SUMS, "column_sums"), a, sums, *sizes, grid=32, block=32).to_dict()
+
+    expected = one()
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(one, range(12))) == [expected] * 12
+
+
+def test_instructions_and_branches_by_hand():
+    source = """\
+__device__ __noinline__ float deep(float x, int n)
+{
+    if (n == 0) return x;
+    return deep(x * 2.0f, n - 1) + 1.0f;
+}
+__global__ void work(float *a, double *d, int n)
+{
+    float x = a[threadIdx.x];
+    if (threadIdx.x % 2) x = x * 2.0f + 1.0f;
+    else x = x / 3.0f;
+    #pragma unroll 1
+    for (int k = 0; k < n; ++k) {
+        d[threadIdx.x] = d[threadIdx.x] + x;
+        __syncthreads();
+    }
+    a[threadIdx.x] = deep(x, threadIdx.x % 4);
+}
+"""
+    warps, n = 3 * 2, 5
+    found = profile((source, "work"), np.ones(64, np.float32), np.ones(64), np.int32(n),
+                    grid=3, block=64)  # fmt: skip
+    parity, loop, deep = found.line(9), found.line(12), found.line(3)
+    assert (parity.branches, parity.divergent) == (warps, warps)
+    assert (loop.branches, loop.divergent) == (warps * (n + 1), 0)  # before it, and after each
+    assert (deep.branches, deep.divergent) == (warps * 4, warps * 3)
+    assert found.barriers == found.line(14).barriers == warps * n
+    assert parity.flops == {"f32": 2 * warps * 16} and found.line(10).flops == {"f32": warps * 16}
+    assert found.line(13).flops == {"f64": warps * 32 * n}
+    assert found.line(4).flops == {"f32": 2 * warps * 8 * (1 + 2 + 3)}

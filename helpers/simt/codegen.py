@@ -442,7 +442,7 @@ class _Kernel(Emitter):
                 self.memory.merged_checks(groups[id(i)])
             if not self._is_invariant(i):
                 self._instruction(index, scope, i, live)
-        self._last = self.instruction or self._last
+        self._last = self.instruction or block.end.instruction or self._last
         self.instruction = None
         self._end(index, scope, block.end)
 
@@ -610,8 +610,9 @@ class _Kernel(Emitter):
             on_their_way = component.parts[: component.meetings or None]
             waiting = [p for p in on_their_way if p.entry in self.structure.waiting_loops]
             for part in [*on_their_way[:1], *waiting[:1]]:  # where a deadlock would be
-                first = self.graph.blocks[part.entry].instructions
-                self._last = first[0] if first else self._last
+                first = self.graph.blocks[part.entry]
+                written = [*first.instructions, first.end.instruction]
+                self._last = written[0] or self._last
             mask = self._any(on_their_way)
             self._take_turn(component.scope, live, mask, self._waiting(component))
         self.line(f"br label %{self._part_label(component, 0)}")

@@ -42,8 +42,6 @@ def _declare(e: Emitter) -> None:
         f"declare {_V64} @llvm.smax.v{LANES}i64({_V64}, {_V64})",
     }
     e.function("@count.add", "void @count.add(ptr %c, i32 %index, i64 %amount)", _ADD)
-    head = f"i32 @count.leaders({_V64} %v, i32 %mask) noinline"
-    e.function("@count.leaders", head, _LEADERS)
     head = f"void @count.sort({_V64} %v, i32 %mask, ptr %sorted) noinline"
     e.function("@count.sort", head, _sort())
     head = f"i32 @count.distinct({_V64} %v, i32 %mask) noinline"
@@ -62,29 +60,6 @@ _ADD = """\
   %new = add i64 %old, %amount
   store i64 %new, ptr %p
   ret void"""
-
-# The first active lane of each value: strike out the first lane's equals, and so on.
-_LEADERS = f"""entry:
-  br label %next
-next:
-  %left = phi i32 [ %mask, %entry ], [ %left1, %lane ]
-  %found = phi i32 [ 0, %entry ], [ %found1, %lane ]
-  %none = icmp eq i32 %left, 0
-  br i1 %none, label %finish, label %lane
-lane:
-  %l = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %bit = shl i32 1, %l
-  %found1 = or i32 %found, %bit
-  %x = extractelement {_V64} %v, i32 %l
-  %one = insertelement {_V64} poison, i64 %x, i32 0
-  %all = shufflevector {_V64} %one, {_V64} poison, {_V32} zeroinitializer
-  %same = icmp eq {_V64} %v, %all
-  %equals = bitcast {vector("i1")} %same to i32
-  %others = xor i32 %equals, -1
-  %left1 = and i32 %left, %others
-  br label %next
-finish:
-  ret i32 %found"""
 
 _IDLE, _BEFORE = (1 << 63) - 1, -2  # no address, sector or word is one of these
 
@@ -132,11 +107,14 @@ _SORTED = f"""\
   %idle = sub i32 {LANES}, %n
   %active = lshr i32 -1, %idle"""
 
-# How many different values the active lanes have.
-_DISTINCT = f"""{_SORTED}
+# %starts: of the sorted values the first of each.
+_STARTS = f"""{_SORTED}
   %new = icmp ne {_V64} %x, %before
   %bits = bitcast {vector("i1")} %new to i32
-  %starts = and i32 %bits, %active
+  %starts = and i32 %bits, %active"""
+
+# How many different values the active lanes have.
+_DISTINCT = f"""{_STARTS}
   %count = call i32 @llvm.ctpop.i32(i32 %starts)
   ret i32 %count"""
 
@@ -167,10 +145,9 @@ finish:
   ret i32 %most"""
 
 # The wavefronts of one group of lanes: as above, of lanes with different units.
-_WAVEFRONTS = f"""\
-  %first = call i32 @count.leaders({_V64} %units, i32 %mask)
-  %n = call i32 @count.most({_V64} %units, i32 %first, i64 %banks)
-  ret i32 %n"""
+_WAVEFRONTS = f"""{_STARTS.replace("%v", "%units")}
+  %most = call i32 @count.most({_V64} %x, i32 %starts, i64 %banks)
+  ret i32 %most"""
 
 # Whether every active lane whose partner is active has its partner's value.
 _PAIRED = f"""\
@@ -182,9 +159,11 @@ _PAIRED = f"""\
   ret i1 %ok"""
 
 # A site's memo: entries of 32 relative addresses, then phase, mask and cost (MEMO_ENTRY words).
-# Which entry: something of where two lanes are, so that patterns that take turns find a place each.
-_ENTRIES = 32
+# Which entry: a hash of where some lanes are, so that patterns that take turns find a place each.
+_ENTRIES = 64
 _MEMO_ENTRY = 40
+_HASHED = (1, 2, 4, 8, 16, 31)  # lanes; what is linear or an exclusive or in the lane shows in them
+_FACTOR = 0x9E3779B97F4A7C15  # 2^64 / the golden ratio: its powers are good multipliers
 MEMO = _ENTRIES * _MEMO_ENTRY  # words
 
 
@@ -202,7 +181,15 @@ _PHASES = {
 def _remembered(cost: str, phases: int, requests: int) -> str:
     """Adds a request's cost, and finds the cost of one like another in the memo: the same lanes, at
     the same distances, and the first of them at the same phase."""
-    step, last = 13, _ENTRIES - 1
+    hashing = ["  %hash = add i64 %phase, %wide"]
+    for n, lane in enumerate(_HASHED):
+        factor = pow(_FACTOR, 2 * n + 3, 1 << 64)
+        hashing += [
+            f"  %x{n} = extractelement {_V64} %relative, i32 {lane}",
+            f"  %y{n} = mul i64 %x{n}, {factor}",
+            f"  %hash{n} = add i64 %hash{n - 1 if n else ''}, %y{n}",
+        ]
+    whole = f"%hash{len(_HASHED) - 1}"
     return f"""entry:
   %lane = call i32 @llvm.cttz.i32(i32 %mask, i1 true)
   %first = extractelement {_V64} %a, i32 %lane
@@ -212,19 +199,15 @@ def _remembered(cost: str, phases: int, requests: int) -> str:
   %on = bitcast i32 %mask to {vector("i1")}
   %relative = select {vector("i1")} %on, {_V64} %away, {_V64} zeroinitializer
   %phase = and i64 %first, {phases}
-  %x = extractelement {_V64} %relative, i32 1
-  %y = extractelement {_V64} %relative, i32 18
-  %y1 = mul i64 %y, {step}
-  %xy = add i64 %x, %y1
-  %xyz = add i64 %xy, %phase
-  %hash = lshr i64 %xyz, 2
-  %at = and i64 %hash, {last}
+  %wide = zext i32 %mask to i64
+{chr(10).join(hashing)}
+  %spread = mul i64 {whole}, {_FACTOR}
+  %at = lshr i64 %spread, {64 - _ENTRIES.bit_length() + 1}
   %place = mul i64 %at, {_MEMO_ENTRY}
   %known = getelementptr i64, ptr %memo, i64 %place
   %known.phase = getelementptr i64, ptr %known, i64 {LANES}
   %known.mask = getelementptr i64, ptr %known, i64 {LANES + 1}
   %known.cost = getelementptr i64, ptr %known, i64 {LANES + 2}
-  %wide = zext i32 %mask to i64
   %then = load {_V64}, ptr %known, align 64
   %then.phase = load i64, ptr %known.phase
   %then.mask = load i64, ptr %known.mask

@@ -99,6 +99,7 @@ class Counting:
     def __init__(self, e: Emitter, wider: dict[int, int]):
         self.e, self.wider = e, wider
         self.counters = Counters()
+        self._patterns: dict[tuple[int, ...], int] = {}  # numbered
         self._block = -1
 
     # -- counters ----------------------------------------
@@ -178,7 +179,7 @@ class Counting:
         low = e.op(f"or {_V64} {into}, {crossed}")
         both = e.op(f"or {_V64} {high}, {low}")
         site.seen["global"] = self.counters.reserve(LOOKED_AT)
-        self._count("bypass", site.size, site, site.seen["global"], both)
+        self._count("bypass", site.size, site, site.seen["global"], Lanes("i64", both, None))
 
     def _whole(self, access: Access, address: Lanes) -> str:
         """The addresses of all lanes, offset and all."""
@@ -206,7 +207,7 @@ class Counting:
         whole, some, on = (e.fresh(h)[1:] for h in ("whole", "some", "counted"))
         if not site.fixed:
             full = e.op(f"icmp eq i32 {e.mask}, -1")
-            e.line(f"br i1 {full}, label %{whole}, label %{some}")
+            e.line(f"br i1 {full}, label %{whole}, label %{some}, !prof !0")
             e.label(whole)
         counter = str(site.whole)
         if access.space == "global":
@@ -225,6 +226,13 @@ class Counting:
     def _look(self, site: Site, access: Access, address: Lanes) -> None:
         """Counts from the addresses of the active lanes."""
         e = self.e
+        if site.pattern is not None:
+            first = e.op(f"add i64 {address.ssa}, {access.address.offset}")
+            if access.space == "local":
+                first = e.op(f"sub i64 {first}, %local_start")
+            site.seen[access.space] = self.counters.reserve(LOOKED_AT)
+            self._priced(site, access.space, Lanes("i64", first, site.pattern))
+            return
         addresses = self._whole(access, address)
         spaces = ["global", "shared", "local"] if access.space == "generic" else [access.space]
         for space in spaces:
@@ -259,6 +267,10 @@ class Counting:
             addresses = e.op(f"sub {_V64} {addresses}, {e.splat('i64', '%local_start')}")
             starts = [lane * e.layout.local_stride for lane in range(LANES)]
             addresses = e.op(f"sub {_V64} {addresses}, {e.pattern_constant('i64', starts)}")
+        self._priced(site, space, Lanes("i64", addresses, None))
+
+    def _priced(self, site: Site, space: str, addresses: Lanes) -> None:
+        """Counts a request at addresses that are offsets in shared and local memory."""
         cost, size = space, site.size
         if site.operation == "matrix":
             cost, size = "matrix", size * matrices(site.instruction)
@@ -268,9 +280,31 @@ class Counting:
             site.wider[wide] = self.counters.reserve(LOOKED_AT)
             self._count(space, wide, site, site.wider[wide], addresses)
 
-    def _count(self, cost: str, size: int, site: Site, counter: int, addresses: str) -> None:
+    def _count(self, cost: str, size: int, site: Site, counter: int, addresses: Lanes) -> None:
         e = self.e
         name = count_function(e, cost, site.operation, size)
+        kind = _V64
+        if addresses.pattern is not None:
+            name, kind = self._spreading(name, addresses.pattern), "i64"
         p = e.op(f"getelementptr i64, ptr %counts, i64 {counter}")
         memo = e.op(f"getelementptr i64, ptr %counts, i64 {self.counters.reserve_memo()}")
-        e.line(f"call void {name}(ptr {p}, ptr {memo}, {_V64} {addresses}, i32 {e.mask})")
+        e.line(f"call void {name}(ptr {p}, ptr {memo}, {kind} {addresses.ssa}, i32 {e.mask})")
+
+    def _spreading(self, count: str, pattern: tuple[int, ...]) -> str:
+        """A function that calls another with addresses of a pattern, made from the first of them.
+
+        They are wanted rarely. Were they made where they are, LLVM would make them beforehand, for
+        each access of a loop a vector that is kept in memory.
+        """
+        e = self.e
+        number = self._patterns.setdefault(pattern, len(self._patterns))
+        name = f"{count}.{number}"
+        body = f"""\
+  %one = insertelement {_V64} poison, i64 %first, i32 0
+  %all = shufflevector {_V64} %one, {_V64} poison, {vector("i32")} zeroinitializer
+  %a = add {_V64} %all, {e.pattern_constant("i64", pattern)}
+  call void {count}(ptr %c, ptr %memo, {_V64} %a, i32 %mask)
+  ret void"""
+        head = f"void {name}(ptr %c, ptr %memo, i64 %first, i32 %mask) noinline"
+        e.function(name, head, body)
+        return name

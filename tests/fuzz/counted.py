@@ -139,7 +139,7 @@ class Maker:
         if kind == "again":
             self.line(f"    if (d) {name}(g, s, l, zero, x, y, z, b, k0, d - 1);")
             body.append(("again", name))
-            body += self.statements(1, "    ")
+            body.append(self._access("    "))  # else the compiler makes it a loop, and unrolls it
         self.line("}")
         self.program.functions[name] = body
 

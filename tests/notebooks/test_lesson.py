@@ -81,6 +81,11 @@ def test_wrong_versions_of_exercise_3_do_not_reach_the_device(old, new, finding,
     assert finding in found and "on the device" not in found
 
 
+def test_exercise_3_without_shared_memory_is_not_done(capsys):
+    found = check(solution("01-naive.ipynb"), capsys, check_conflicts)
+    assert found == ("not done yet: the product is right, but nothing goes through shared memory\n")
+
+
 @pytest.mark.parametrize("old, new, finding", [
     ("row < M && ", "", " at A["),
     ("col < N", "true", " at B["),

@@ -316,3 +316,12 @@ def test_a_loop_whose_only_progress_is_in_memory_is_no_deadlock(device):
     x = np.zeros(1, np.int32)
     device.launch("counts_in_memory", 1, 64, x, np.int32(2_000_000))
     assert x[0] >= 2_000_000
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("body", ["while (1);", "while (1) a[0] += 1;", "for (;;) if (!a) return;"])
+def test_an_endless_loop_without_any_instruction_is_a_deadlock(body):
+    source = f'extern "C" __global__ void forever(int *a) {{ {body} }}\n'
+    with pytest.raises(simt.Fault, match="deadlock") as caught:
+        Device(ptx_of(source)).launch("forever", 1, 64, np.zeros(1, np.int32))
+    assert (caught.value.kernel, caught.value.line) == ("forever", 1)
