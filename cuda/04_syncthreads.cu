@@ -131,7 +131,7 @@ __global__ void matmul_tiled_early_return(const float *A, const float *B, float 
     for (int k0 = 0; k0 < K; k0 += TILE) {
         As[ty][tx] = (k0 + tx < K) ? A[(size_t)row * K + (k0 + tx)] : 0.0f;
         Bs[ty][tx] = (k0 + ty < K) ? B[(size_t)(k0 + ty) * N + col] : 0.0f;
-        __syncthreads();
+        __syncthreads();                           // who is left waits for who is left
 
         #pragma unroll
         for (int k = 0; k < TILE; ++k) {
