@@ -177,10 +177,11 @@ __global__ void matmul_tiled_two_buffers(const float *A, const float *B, float *
     }
 }
 
-// sum = x[0] + … + x[63]. The last 32 sums by one warp, as tutorials before 2017 write it.
+// sum = x[0] + … + x[63]. The last 32 sums by one warp, as tutorials before 2017 write it: volatile
+// makes each thread read and write memory every time, in order. It does not order the threads.
 __global__ void reduction_warp_synchronous(const float *x, float *sum)
 {
-    __shared__ float s[64];
+    __shared__ volatile float s[64];
 
     int t = threadIdx.x;
     s[t] = x[t];
@@ -197,7 +198,7 @@ __global__ void reduction_warp_synchronous(const float *x, float *sum)
 }
 
 // Right. What changed against the kernel above: reading and writing are two steps, and the lanes
-// wait for each other after either.
+// wait for each other after either. __syncwarp orders memory too, so volatile is not needed.
 __global__ void reduction_syncwarp(const float *x, float *sum)
 {
     __shared__ float s[64];

@@ -120,6 +120,7 @@ def _faulty() -> list[Case]:
     matrices = (x(n * n), x(n * n), unwritten(n * n), n, n, n)
     lesson, tiles = "04_syncthreads.cu", {"grid": (3, 3), "block": (16, 16)}
     As, Bs = ("As[ty][tx] =", "sum += As[ty][k]"), ("Bs[ty][tx] =", "* Bs[k][tx]")
+    inner_and_outer = 12 * " " + "__syncthreads", 8 * " " + "__syncthreads"
     unloaded = tuple(Expected(UNINITIALISED, (read,)) for _, read in (As, Bs))
     return [
         Case(warps, "store_then_read", 1, 128, (x(128), out), (raw,)),
@@ -144,8 +145,8 @@ def _faulty() -> list[Case]:
              expected=(Expected(WAR, As[::-1]), Expected(WAR, Bs[::-1]))),
         Case(warp, "exchange_without_syncwarp", 1, 32, (x(32), unwritten(32)), (raw,)),
         Case(warp, "reuse_without_syncwarp", 1, 32, (x(32), unwritten(32)), (war,)),
-        Case(warp, "warp_synchronous_sum", 1, 32, (x(64), unwritten(1)),
-             (Expected(RAW, (1,)), Expected(WAR, (1,)))),
+        Case(warp, "warp_synchronous_sum", 1, 32, (x(64), unwritten(1)), (Expected(WAR, (1,)),),
+             (Expected(RAW, (1,)),)),
         Case(lesson, "reduction_warp_synchronous", 1, 64, (x(64), unwritten(1)),
              (Expected(RAW, ("s[t] += s[t + i]",)), Expected(WAR, ("s[t] += s[t + i]",)))),
         Case(warp, "lanes_store_their_number", 1, 32, (unwritten(32),), (Expected(LANES, (1,)),)),
@@ -168,8 +169,7 @@ def _faulty() -> list[Case]:
         Case(bars, "named_barrier_for_too_many", 1, 64, (unwritten(64),),
              (Expected("deadlock", (1,)),), hangs=True),
         Case(lesson, "matmul_tiled_barrier_in_if", arguments=matrices, **tiles,
-             expected=(Expected(DIVERGENT, (12 * " " + "__syncthreads", 8 * " " + "__syncthreads")),),
-             besides=unloaded),
+             expected=(Expected(DIVERGENT, inner_and_outer),), besides=unloaded),
         Case(lesson, "matmul_tiled_early_return", arguments=matrices, **tiles,
              expected=(*unloaded, Expected(EXITED, ("who is left",)))),
         Case(memory, "read_past_the_end", 2, 32, (x(64), unwritten(64), 64),

@@ -149,6 +149,8 @@ def read(text: str) -> dict:
     found: dict[tuple, int] = {}
     for message in messages:
         kind = _kind(message[0])
+        if kind == "Race reported":
+            kind += ": " + ", ".join(re.findall(r"\b(Read|Write) access", " ".join(message)))
         if kind:
             places = re.findall(r"([\w.]+\.cu):(\d+)", "\n".join(message))
             lines = tuple(dict.fromkeys(int(n) for file, n in places if file != "corpus.cu"))
@@ -173,8 +175,7 @@ def _kind(sentence: str) -> str:
                 sentence):  # fmt: skip
         return ""
     kind = re.sub(r"^(Error|Warning|Info|ERROR|WARNING|INFO): ", "", sentence)
-    kind = re.split(r" 0x[0-9a-f]+| in block | between | \(", kind)[0]
-    return re.sub(r"\b\d+ ", "", kind).strip(" :.")
+    return re.split(r" 0x[0-9a-f]+| in block | between | \(", kind)[0].strip(" :.")
 
 
 def main(arguments: list[str]) -> int:
@@ -188,7 +189,8 @@ def main(arguments: list[str]) -> int:
     header, *runs = log.read_text(encoding="utf-8").split(SEPARATOR)
     result = json.loads(header) | {"cases": {case.kernel: {} for case in CASES}}
     for text in runs:
-        (kernel, tool), _, printed = text.split(maxsplit=2)[:2], None, text.partition("\n")[2]
+        title, _, printed = text.partition("\n")
+        kernel, tool = title.split()
         if kernel in result["cases"]:
             result["cases"][kernel][tool] = read(printed)
     options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -20,6 +20,8 @@ __global__ void reuse_without_syncwarp(const float *x, float *out)
     out[lane] = s[lane];
 }
 
+// In one thread s[lane] and s[lane + i] are different words, so the compiler reads ahead: it is the
+// reads that come first, whatever the loop says.
 __global__ void warp_synchronous_sum(const float *x, float *out)
 {
     __shared__ float s[64];
