@@ -192,6 +192,8 @@ def _faulty() -> list[Case]:
              (Expected(NEVER),)),
         Case(memory, "trap_on_a_large_value", 1, 64, (x(64), unwritten(64)),
              (Expected("trap", (1,)),)),
+        Case(memory, "assertion_fails", 1, 64, (x(64), unwritten(64)),
+             (Expected("assert", (1,)),)),
     ]  # fmt: skip
 
 
@@ -242,7 +244,7 @@ def _right() -> list[Case]:
         Case(warps, "cp_async_with_wait_and_barrier", 1, 128, (x(128), unwritten(128))),
         Case(warps, "cp_async_pipeline", 1, 64, (x(384), unwritten(64), 6)),
         Case(warps, "tensor_core", 1, 32,
-             (zeros(128, "uint32"), zeros(64, "uint32"), unwritten(128))),
+             (x(128, dtype="uint32"), x(64, dtype="uint32"), unwritten(128))),
         Case(atomics, "histogram", 2, 64, (ints(300), zeros(8, "int32"), 300)),
         Case(atomics, "last_block_adds_up", 6, 32,
              (x(192), unwritten(6), unwritten(1), zeros(1, "uint32"))),

@@ -1,5 +1,7 @@
 // Bad accesses, and memory that is read or handed back before anything was written to it.
 
+#include <assert.h>
+
 __global__ void read_past_the_end(const float *x, float *out, int n)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -76,5 +78,12 @@ __global__ void trap_on_a_large_value(const float *x, float *out)
 {
     float v = x[threadIdx.x];
     if (v > 50.0f) __trap();                       // <- 1
+    out[threadIdx.x] = v;
+}
+
+__global__ void assertion_fails(const float *x, float *out)
+{
+    float v = x[threadIdx.x];
+    assert(v < 60.0f);                             // <- 1
     out[threadIdx.x] = v;
 }
