@@ -218,13 +218,10 @@ def record(log: Path) -> None:
 
 
 def _machine(sanitizer: str) -> dict[str, str]:
-    """The card, the day and the versions."""
-    def said(*command: str) -> str:
-        return subprocess.run(command, text=True, capture_output=True, check=False).stdout.strip()
-
-    version = re.search(r"Version ([\d.]+)", said(sanitizer, "--version"))
+    """The card, the day and the versions; what cannot be found out is empty."""
+    version = re.search(r"Version ([\d.]+)", _said(sanitizer, "--version"))
     query = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
-    card, _, driver = said(*query).splitlines()[0].partition(", ")
+    card, _, driver = _said(*query).partition("\n")[0].partition(", ")
     return {
         "card": card,
         "driver": driver,
@@ -232,6 +229,13 @@ def _machine(sanitizer: str) -> dict[str, str]:
         "compute_sanitizer": version[1] if version else "",
         "date": datetime.date.today().isoformat(),
     }
+
+
+def _said(*command: str) -> str:
+    try:
+        return subprocess.run(command, text=True, capture_output=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return ""
 
 
 if __name__ == "__main__":
