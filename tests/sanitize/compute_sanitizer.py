@@ -193,8 +193,21 @@ def main(arguments: list[str]) -> int:
         kernel, tool = title.split()
         if kernel in result["cases"]:
             result["cases"][kernel][tool] = read(printed)
-    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    options.out.write_text(_text(result), encoding="utf-8")
     return 0
+
+
+def _text(result: dict) -> str:
+    """JSON with a line for each case and tool."""
+    head = "".join(f" {json.dumps(key)}: {json.dumps(value)},\n"
+                   for key, value in result.items() if key != "cases")  # fmt: skip
+    cases = ",\n".join(
+        f"  {json.dumps(kernel)}: {{\n"
+        + ",\n".join(f"   {json.dumps(tool)}: {json.dumps(of)}" for tool, of in tools.items())
+        + "\n  }"
+        for kernel, tools in result["cases"].items()
+    )
+    return f'{{\n{head} "cases": {{\n{cases}\n }}\n}}\n'
 
 
 def record(log: Path) -> None:
