@@ -47,9 +47,9 @@ __global__ void return_before_a_barrier(const float *x, float *out, int n)
 {
     __shared__ float s[64];
     int t = threadIdx.x;
-    if (t >= n) return;
+    if (t >= n) return;                            // <- 1
     s[t] = x[t];
-    __syncthreads();                               // <- 1
+    __syncthreads();                               // <- 2
     out[t] = s[n - 1 - t];
 }
 

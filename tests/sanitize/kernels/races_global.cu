@@ -27,7 +27,7 @@ __global__ void smooth_in_place(float *x, int n)
 __global__ void total_without_atomic(const float *x, float *total)
 {
     int t = blockIdx.x * blockDim.x + threadIdx.x;
-    if (t % 32 == 0) *total += x[t];               // <- 1
+    if (t % 32 == 0) *total += x[t] + 1.0f;        // <- 1
 }
 
 __global__ void blocks_store_to_one_word(float *out)
