@@ -139,6 +139,7 @@ class Counting:
         address: Lanes,
         i: ptx.Instruction,
         to: tuple[Access, Lanes] | None,
+        stored: object = None,
     ) -> None:
         """One memory instruction; `address` without the access's own offset. to: where a copy's
         bytes go."""

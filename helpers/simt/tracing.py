@@ -96,7 +96,9 @@ class Tracing:
     def _field(self, record: str, name: str) -> str:
         return self.e.at_entry(f"getelementptr i8, ptr {record}, i64 {_offset(name)}")
 
-    def access(self, access: Access, address: Lanes, i: ptx.Instruction, to: object) -> None:
+    def access(
+        self, access: Access, address: Lanes, i: ptx.Instruction, to: object, stored: object = None
+    ) -> None:
         """One memory instruction; `address` without the access's own offset."""
         e, number = self.e, self.e.id_of(i)
         if access.space == "const":
