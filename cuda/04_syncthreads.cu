@@ -138,7 +138,7 @@ __global__ void matmul_tiled_early_return(const float *A, const float *B, float 
             sum += As[ty][k]
                  * Bs[k][tx];
         }
-        __syncthreads();
+        __syncthreads();                           // here too
     }
 
     C[(size_t)row * N + col] = sum;

@@ -9,7 +9,7 @@ __global__ void barrier_in_if(const float *x, float *out)
         __syncthreads();                           // <- 1
     }
     out[t] = s[t];
-    __syncthreads();                               // <- 2
+    __syncthreads();
     out[t] += s[63 - t];
 }
 
@@ -38,10 +38,10 @@ __global__ void loops_of_different_length(float *out)
         turns += 1.0f;
         __syncthreads();                           // <- 1
     }
-    out[t] = turns;
-    __syncthreads();                               // <- 2
-    out[t] += out[t ^ 32];
-}
+    out[t] = turns;                                // <- 2
+    __syncthreads();                               // <- 3
+    out[t] += out[t ^ 32];                         // <- 4
+}                                                  // <- 5
 
 __global__ void return_before_a_barrier(const float *x, float *out, int n)
 {
