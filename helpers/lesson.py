@@ -31,7 +31,8 @@ def answer(prediction: Any, truth: Any) -> None:
 
 
 def _text(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:,}" if whole else str(value)
 
 
 def check_kernel(
@@ -114,7 +115,7 @@ def check_races(
             found = report.findings[0]
             places = " and ".join(map(str, dict.fromkeys(found.lines)))
             print(f"not done yet: {found.kind}" + (f", line {places}" if places else ""))
-            print(f"{found.text} {found.advice}")
+            print(found.text, found.advice, sep="\n")
             return
         passed, found = _check_in_engine(*case)
         print(found)

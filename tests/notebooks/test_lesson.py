@@ -43,6 +43,11 @@ def test_answer_stands_beside_the_prediction(prediction, text, capsys):
     assert capsys.readouterr().out == text
 
 
+def test_an_answer_that_is_a_truth_value_reads_as_one(capsys):
+    answer(False, True)
+    assert capsys.readouterr().out == "Answer: True. You predicted False.\n"
+
+
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_the_exercise_as_it_is_handed_out_is_not_done_yet(lesson, capsys):
     found = check(kernel_of(NOTEBOOKS / lesson), capsys, check_of(lesson))

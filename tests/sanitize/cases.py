@@ -100,7 +100,7 @@ class Case:
         start = next(k for k, (_, text) in enumerate(lines)
                      if re.search(rf"\b{self.kernel}\(", text))  # fmt: skip
         end = next(k for k in range(start, len(lines)) if lines[k][1].startswith("}"))
-        return lines[start:end]
+        return lines[start : end + 1]
 
 
 def _has(text: str, mark: int | str) -> bool:
