@@ -461,7 +461,7 @@ class _Kernel(Emitter):
         if self.counting:
             self.counting.block(index, block)
         if self.sanitizing:
-            self.sanitizing.block()
+            self.sanitizing.block(block.instructions)
         live_after = self.graph.live_after(block)
         groups = self._groups(block.instructions)
         for i, live in zip(block.instructions, live_after, strict=True):

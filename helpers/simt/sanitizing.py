@@ -13,8 +13,11 @@ STRONG accesses, which are never in conflict with each other: atomic operations,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from . import ptx, runtime, shadow
-from .access import Access
+from .access import Access, parse
 from .emitter import Emitter, Lanes, vector
 from .flow import Graph, destinations, registers_in
 from .polling import waiting_loops
@@ -23,9 +26,12 @@ from .shapes import LANES
 
 _V64 = vector("i64")
 _KINDS = {"shared": shadow.SHARED, "local": shadow.LOCAL, "global": shadow.GLOBAL}
+SECOND_AT = 16  # in the lanes of a window: a second lane, where there are several
 WIDEST = 128  # granules in a window
 _MEANT = {"relaxed", "acquire", "release", "acq_rel", "mmio"}
 _TOGETHER = {"shfl", "vote", "match", "redux", "mma", "wmma", "ldmatrix", "movmatrix"}
+_BREAKS = _TOGETHER | {"st", "atom", "red", "cp", "bar", "barrier", "membar", "fence", "mbarrier"}
+_BREAKS |= {"call", "enter", "trap"}
 
 
 def granule(kernel: ptx.Kernel) -> int:
@@ -60,6 +66,35 @@ def shared_variables(kernel: ptx.Kernel, names: set[str]) -> dict[str, str]:
     return {name: next(iter(s)) for name, s in found.items() if len(s) == 1}
 
 
+@dataclass
+class _Touch:
+    """Who accesses a granule: the lanes, and the id of the instruction."""
+
+    number: int
+    lanes: list[int]
+
+
+def _window(
+    members: list[tuple[Access, int]], pattern: tuple[int, ...] | None, g: int
+) -> dict[int, _Touch] | None:
+    """The granules from the lowest on that accesses by all lanes touch; None: not to be looked at
+    as a window. members: of one space and base, and their ids."""
+    if pattern is None or members[0][0].space not in ("shared", "global"):
+        return None
+    found: dict[int, _Touch] = {}
+    low = min(a.address.offset for a, _ in members) + min(pattern)
+    for access, number in members:
+        for lane, p in enumerate(pattern):
+            at = access.address.offset + p - low
+            if at % g or (at + access.size - 1) // g >= WIDEST:
+                return None
+            for k in range(access.size // g):
+                touch = found.setdefault(at // g + k, _Touch(number, []))
+                if lane not in touch.lanes:
+                    touch.lanes.append(lane)
+    return found
+
+
 class Sanitizing:
     """Emits the code of one kernel."""
 
@@ -67,6 +102,10 @@ class Sanitizing:
         self.e, self.ir = e, Ir(e)
         self.granule = granule(e.kernel)
         self.waits = bool(waiting_loops(graph))
+        accesses = [i for b in graph.blocks for i in b.instructions]
+        self.strong = any(map(self._is_strong, accesses))
+        self._groups: dict[int, list[tuple[Access, int]]] = {}  # by id() of their first
+        self._later: set[int] = set()  # id()s of the others
         self.variables = e.layout.shared_sizes
         self.origins = shared_variables(e.kernel, set(self.variables))
         shadow.declare(e)
@@ -94,11 +133,48 @@ class Sanitizing:
 
     # -- control flow and synchronisation ----------------------------------------
 
-    def block(self) -> None:
+    def _is_strong(self, i: ptx.Instruction) -> bool:
+        if i.opcode in ("atom", "red"):
+            return True
+        return i.opcode in ("ld", "st") and bool(
+            _MEANT & set(i.modifiers) or "volatile" in i.modifiers and self.waits
+        )
+
+    def block(self, instructions: list[ptx.Instruction]) -> None:
         """At the start of a block of code."""
+        self._group(instructions)
         e, p = self.e, self._mine("position")
         more = e.op(f"add i32 {e.op(f'load i32, ptr {p}')}, 1")
         e.line(f"store i32 {more}, ptr {p}")
+
+    def _group(self, instructions: list[ptx.Instruction]) -> None:
+        """Finds reads of shared memory that can be looked at together: off one register, near each
+        other, and nothing between them that writes or puts anything in order."""
+        e = self.e
+        open_: dict[tuple, list[tuple[Access, int]]] = {}
+        firsts: dict[tuple, ptx.Instruction] = {}
+        for i in instructions:
+            if i.opcode in _BREAKS:
+                open_.clear()
+            elif i.opcode == "ld" and not i.guard and "shared" in {
+                m.split("::")[0] for m in i.modifiers
+            } and not self._is_strong(i) and "volatile" not in i.modifiers:  # fmt: skip
+                e.instruction = i
+                access = parse(e, i)
+                base = access.address.base
+                pattern = e.shapes.of(base).pattern if isinstance(base, ptx.Register) else None
+                if pattern is not None:
+                    key = (base.name, access.size, access.address.offset % access.size)
+                    more = [*open_.get(key, []), (access, e.id_of(i))]
+                    if len(more) > 1 and _window(more, pattern, self.granule) is not None:
+                        self._groups[id(firsts[key])] = more
+                        self._later.add(id(i))
+                    else:
+                        more, firsts[key] = more[-1:], i
+                    open_[key] = more
+            for name in destinations(i):
+                for key in [k for k in open_ if k[0] == name]:
+                    del open_[key]
 
     def ends(self, mask: str, number: int) -> None:
         """The lanes in mask, if any, end at an instruction."""
@@ -175,22 +251,32 @@ class Sanitizing:
         if access.space in ("const", "param"):
             return
         e, words = self.e, set(i.modifiers)
-        atomic = i.opcode in ("atom", "red")
+        atomic, strong = i.opcode in ("atom", "red"), self._is_strong(i)
         volatile = "volatile" in words
-        strong = atomic or bool(words & _MEANT) or volatile and self.waits
         if words & {"release", "acq_rel"}:
             self.event("release")
-        number = e.id_of(i)
+        if id(i) in self._later:  # part of a group that has been looked at
+            return
+        members = self._groups.get(id(i)) or [(access, e.id_of(i))]
         if access.space == "shared":
-            self._inside(access, address, number)
+            self._inside(members, address)
         operation = "atomic" if atomic else "write" if i.opcode == "st" else "read"
         values = self._spill(stored) if stored else "null"
-        lanes = lambda: self._lanes(operation, access, address, number, strong, values)  # noqa: E731
-        pattern = self._window(operation, access, address, strong)
-        if pattern is None:
+
+        def lanes() -> None:
+            for one, number in members:
+                self._lanes(operation, one, address, number, strong, values)
+
+        touched = None
+        if operation != "atomic" and not strong:
+            touched = _window(members, address.pattern, self.granule)
+            if operation == "write" and touched and any(len(t.lanes) > 1 for t in touched.values()):
+                touched = None
+        if touched is None:
             lanes()
         else:
-            self._by_window(operation, access, address, number, pattern, lanes)
+            low = min(a.address.offset for a, _ in members) + min(address.pattern)
+            self._by_window(operation, access, address, low, touched, lanes)
         if i.opcode != "st" and (atomic or volatile or words & _MEANT):
             self.event("acquire")
 
@@ -210,9 +296,10 @@ class Sanitizing:
             e.line(f"store {vector(value.ty)} {e.spread(value)}, ptr {p}, align {size}")
         return "%san.values"
 
-    def _inside(self, access: Access, address: Lanes, number: int) -> None:
+    def _inside(self, members: list[tuple[Access, int]], address: Lanes) -> None:
         """Whether the lanes stay within the variable that their addresses come from."""
-        e, base = self.e, access.address.base
+        e, access = self.e, members[0][0]
+        base = access.address.base
         name = (
             self.origins.get(base.name)
             if isinstance(base, ptx.Register)
@@ -224,9 +311,11 @@ class Sanitizing:
             return
         low = e.layout.shared_offsets[name]
         room = self.variables[name] - access.size
-        addresses, offset = address, access.address.offset
+        offsets = [a.address.offset for a, _ in members]
+        offset = min(offsets)
         if address.pattern is not None:
-            least, most = min(address.pattern), max(address.pattern)
+            least = min(address.pattern)
+            most = max(address.pattern) + max(offsets) - offset
             first = e.op(f"add i64 {address.ssa}, {offset + least - low}")
             fine = "false"
             if room - (most - least) >= 0:
@@ -245,11 +334,12 @@ class Sanitizing:
             f"void @san.outside(ptr %s, {_V64} %a, i32 %mask, i32 %w, i32 %id, i64 %low, i64 %room)"
         )
         e.function("@san.outside", head + " noinline cold", self._outside)
-        a = self._whole(addresses, offset)
-        e.line(
-            f"call void @san.outside(ptr %s, {_V64} {a}, i32 {e.mask}, i32 %w, i32 {number}, "
-            f"i64 {low}, i64 {room})"
-        )
+        for one, number in members:
+            a = self._whole(address, one.address.offset)
+            e.line(
+                f"call void @san.outside(ptr %s, {_V64} {a}, i32 {e.mask}, i32 %w, i32 {number}, "
+                f"i64 {low}, i64 {room})"
+            )
         e.line(f"br label %{on}")
         e.label(on)
 
@@ -280,31 +370,16 @@ class Sanitizing:
 
     # -- windows ----------------------------------------
 
-    def _window(
-        self, operation: str, access: Access, address: Lanes, strong: bool
-    ) -> dict[int, list[int]] | None:
-        """Granules from the lowest on that an access of all lanes touches -> the lanes that do;
-        None: not to be looked at in this way."""
-        if operation == "atomic" or strong or address.pattern is None or access.space not in (
-            "shared", "global",
-        ):  # fmt: skip
-            return None
-        g, low = self.granule, min(address.pattern)
-        found: dict[int, list[int]] = {}
-        for lane, p in enumerate(address.pattern):
-            if (p - low) % g:
-                return None
-            for k in range(access.size // g):
-                found.setdefault((p - low) // g + k, []).append(lane)
-        if max(found) >= WIDEST:
-            return None
-        if operation == "write" and any(len(lanes) > 1 for lanes in found.values()):
-            return None
-        return found
-
     def _by_window(
-        self, operation: str, access: Access, address: Lanes, number: int, touched: dict, lanes
+        self,
+        operation: str,
+        access: Access,
+        address: Lanes,
+        low: int,
+        touched: dict[int, _Touch],
+        lanes: Callable[[], None],
     ) -> None:
+        """low: from the address to the first granule."""
         e, kind = self.e, _KINDS[access.space]
         slow, on = e.fresh("lanes")[1:], e.fresh("on")[1:]
         if e.mask != "-1":
@@ -313,14 +388,16 @@ class Sanitizing:
             e.line(f"br i1 {whole}, label %{all_}, label %{slow}")
             e.label(all_)
         n = max(1, 1 << max(touched).bit_length())
-        first = e.op(f"add i64 {address.ssa}, {access.address.offset + min(address.pattern)}")
+        first = e.op(f"add i64 {address.ssa}, {low}")
         if kind == shadow.GLOBAL:
             first = e.op(f"sub i64 {first}, {self._of_space(kind, 'origin', 'i64')}")
         index = e.op(f"lshr i64 {first}, {self.granule.bit_length() - 1}")
         me = [
-            (SEVERAL if len(who) > 1 else 0) | min(who) if who else 0
-            for who in (touched.get(k, []) for k in range(n))
+            min(who) | (SEVERAL | who[1] << SECOND_AT if len(who) > 1 else 0) if who else 0
+            for who in (sorted(touched[k].lanes) if k in touched else [] for k in range(n))
         ]
+        ids = [touched[k].number if k in touched else 0 for k in range(n)]
+        ids = "<" + ", ".join(f"i32 {x}" for x in ids) + ">"
         me = "<" + ", ".join(f"i32 {x}" for x in me) + ">"
         mask = "<" + ", ".join(f"i1 {str(k in touched).lower()}" for k in range(n)) + ">"
         if operation == "read":
@@ -330,13 +407,13 @@ class Sanitizing:
             e.label(row)
         name = f"@san.row.{operation}.{n}"
         head = (
-            f"i1 {name}(ptr %s, ptr %sp, i64 %index, i32 %w, i32 %id, <{n} x i32> %lanes, "
+            f"i1 {name}(ptr %s, ptr %sp, i64 %index, i32 %w, <{n} x i32> %ids, <{n} x i32> %lanes, "
             f"<{n} x i1> %touched) noinline"
         )
         e.function(name, head, lambda: _row(self.ir, operation, n))
         left = e.op(
-            f"call i1 {name}(ptr %s, ptr {self._space(kind)}, i64 {index}, i32 %w, i32 {number}, "
-            f"<{n} x i32> {me}, <{n} x i1> {mask})"
+            f"call i1 {name}(ptr %s, ptr {self._space(kind)}, i64 {index}, i32 %w, "
+            f"<{n} x i32> {ids}, <{n} x i32> {me}, <{n} x i1> {mask})"
         )
         e.line(f"br i1 {left}, label %{slow}, label %{on}, !prof !2")
         e.label(slow)
@@ -370,9 +447,11 @@ class Sanitizing:
             good = e.op(f"or <{n} x i1> {good}, {never}")
         now = e.op(f"shl i32 {tick}, {shadow.TICK}")
         now = e.op(f"or i32 {now}, {e.at_entry('shl i32 %w, 5')}")
-        mine = e.op(f"or {v} {splat(now)}, {me}")
+        low = e.op(f"and {v} {me}, splat (i32 {(1 << SECOND_AT) - 1})")
+        mine = e.op(f"or {v} {splat(now)}, {low}")
         same = e.op(f"icmp eq {v} {reads}, {mine}")
-        bits = e.op(f"and {v} {reads}, splat (i32 {WARPS | STRONG})")
+        what = WARPS | STRONG if self.strong else WARPS
+        bits = e.op(f"and {v} {reads}, splat (i32 {what})")
         full = e.op(f"icmp eq {v} {bits}, splat (i32 {WARPS})")
         recent = e.op(f"icmp uge {v} {reads}, {splat(limit)}")
         noted = e.op(f"or <{n} x i1> {same}, {e.op(f'and <{n} x i1> {full}, {recent}')}")
@@ -446,7 +525,7 @@ def _row(ir: Ir, operation: str, n: int) -> None:
     clock = ir.op(f"load i32, ptr {ir.op(f'getelementptr i32, ptr {clocks}, i32 %w')}")
     covered = splat(ir.op(f"shl i32 {ir.op(f'add i32 {clock}, 1')}, {shadow.TICK}"))
     warp = ir.op("shl i32 %w, 5")
-    me = ir.op(f"or {v} %lanes, {splat(warp)}")
+    me = ir.op(f"or {v} {masked('%lanes', (1 << SECOND_AT) - 1)}, {splat(warp)}")
     tick = ir.op(f"shl i32 {ir.load(State, '%s', 'tick', 'i32')}, {shadow.TICK}")
     now = ir.op(f"or {v} {me}, {splat(tick)}")
     w_place, r_place = place("writes", "i32"), place("reads", "i32")
@@ -480,11 +559,17 @@ def _row(ir: Ir, operation: str, n: int) -> None:
         ir.line("ret i1 true")
         e.label(go)
 
-    position = ir.op("call i64 @san.info(ptr %s, ptr %sp, i32 %w, i32 %id, i32 0)")
+    position = ir.op("call i64 @san.info(ptr %s, ptr %sp, i32 %w, i32 0, i32 0)")
     thread0 = ir.op(f"and i64 {position}, {~(THREAD << shadow.THREAD_AT)}")
-    threads = ir.op(f"zext {v} {masked(me, THREAD)} to <{n} x i64>")
-    threads = ir.op(f"shl <{n} x i64> {threads}, splat (i64 {shadow.THREAD_AT})")
-    infos = ir.op(f"or <{n} x i64> {threads}, {splat(thread0, 'i64')}")
+    every = ir.op(f"zext {v} %ids to <{n} x i64>")
+    every = ir.op(f"or <{n} x i64> {every}, {splat(thread0, 'i64')}")
+
+    def infos_of(lanes: str) -> str:
+        threads = ir.op(f"zext {v} {masked(lanes, THREAD)} to <{n} x i64>")
+        threads = ir.op(f"shl <{n} x i64> {threads}, splat (i64 {shadow.THREAD_AT})")
+        return ir.op(f"or <{n} x i64> {threads}, {every}")
+
+    infos = infos_of(me)
 
     if operation == "write":
         leave_unless(none(wrong(ir.op(f"and {b} {in_order(W)}, {in_order(R)}"))))
@@ -547,6 +632,15 @@ def _row(ir: Ir, operation: str, n: int) -> None:
 
     ir.when(ir.negated(none(ir.op(f"and {b} {earlier}, %touched"))), keep_others)
     store("i64", infos, infos_at, first)
+    several = compare("ne", masked("%lanes", SEVERAL), "zeroinitializer")
+    several = ir.op(f"and {b} {several}, {first}")
+
+    def keep_second() -> None:
+        lanes = ir.op(f"lshr {v} %lanes, splat (i32 {SECOND_AT})")
+        lanes = ir.op(f"or {v} {lanes}, {splat(warp)}")
+        store("i64", infos_of(lanes), place("read_info2"), several)
+
+    ir.when(ir.negated(none(several)), keep_second)
     ir.when(ir.negated(none(second)), lambda: store("i64", infos, place("read_info2"), second))
     ir.line("ret i1 false")
 
