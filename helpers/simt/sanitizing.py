@@ -398,11 +398,11 @@ class Sanitizing:
         ]
         ids = [touched[k].number if k in touched else 0 for k in range(n)]
         ids = "<" + ", ".join(f"i32 {x}" for x in ids) + ">"
-        me = "<" + ", ".join(f"i32 {x}" for x in me) + ">"
+        lanes_of = "<" + ", ".join(f"i32 {x}" for x in me) + ">"
         mask = "<" + ", ".join(f"i1 {str(k in touched).lower()}" for k in range(n)) + ">"
         if operation == "read":
             row = e.fresh("row")[1:]
-            fine = self._quick(kind, index, n, me, mask)
+            fine = self._quick(kind, index, n, me, touched)
             e.line(f"br i1 {fine}, label %{on}, label %{row}")
             e.label(row)
         name = f"@san.row.{operation}.{n}"
@@ -413,7 +413,7 @@ class Sanitizing:
         e.function(name, head, lambda: _row(self.ir, operation, n))
         left = e.op(
             f"call i1 {name}(ptr %s, ptr {self._space(kind)}, i64 {index}, i32 %w, "
-            f"<{n} x i32> {ids}, <{n} x i32> {me}, <{n} x i1> {mask})"
+            f"<{n} x i32> {ids}, <{n} x i32> {lanes_of}, <{n} x i1> {mask})"
         )
         e.line(f"br i1 {left}, label %{slow}, label %{on}, !prof !2")
         e.label(slow)
@@ -421,45 +421,91 @@ class Sanitizing:
         e.line(f"br label %{on}")
         e.label(on)
 
-    def _quick(self, kind: int, index: str, n: int, me: str, mask: str) -> str:
-        """An i1: this read changes nothing and is in order."""
-        e, v = self.e, f"<{n} x i32>"
+    def _quick(self, kind: int, index: str, n: int, me: list[int], touched: dict) -> str:
+        """An i1: these reads change nothing and are in order. Either others have read all of the
+        window, so that the entries are saturated, or they are this very read's already."""
+        e, m = self.e, min(n, 16)
+        v = f"<{m} x i32>"
+        for name in ("umin", "umax"):
+            e.declarations.add(f"declare {v} @llvm.{name}.v{m}i32({v}, {v})")
 
         def splat(x: str) -> str:
             one = e.op(f"insertelement {v} poison, i32 {x}, i32 0")
-            return e.op(f"shufflevector {v} {one}, {v} poison, <{n} x i32> zeroinitializer")
+            return e.op(f"shufflevector {v} {one}, {v} poison, <{m} x i32> zeroinitializer")
 
-        def entries(name: str) -> str:
-            p = e.op(f"getelementptr i32, ptr {self._of_space(kind, name, 'ptr')}, i64 {index}")
-            return e.op(f"load {v}, ptr {p}, align 4")
+        def fold(how: str, parts: list[str]) -> str:
+            result = parts[0]
+            for x in parts[1:]:
+                if how.startswith("u"):
+                    result = e.op(f"call {v} @llvm.{how}.v{m}i32({v} {result}, {v} {x})")
+                else:
+                    result = e.op(f"{how} {v} {result}, {x}")
+            return result
 
-        writes, reads = entries("writes"), entries("reads")
-        limit = e.op(f"load i32, ptr {self._mine('limit')}")
-        floor = e.op(f"load i32, ptr {self._entry_field('floor')}")
+        def entries(name: str, otherwise: str) -> list[str]:
+            """The window's, with another value for what is not touched."""
+            first = e.op(f"getelementptr i32, ptr {self._of_space(kind, name, 'ptr')}, i64 {index}")
+            parts = []
+            for k in range(0, n, m):
+                p = e.op(f"getelementptr i32, ptr {first}, i64 {k}")
+                part = e.op(f"load {v}, ptr {p}, align 4")
+                inside = [j in touched for j in range(k, k + m)]
+                if not all(inside):
+                    which = ", ".join(f"i1 {str(x).lower()}" for x in inside)
+                    part = e.op(f"select <{m} x i1> <{which}>, {v} {part}, {v} {otherwise}")
+                parts.append(part)
+            return parts
+
+        def every(condition: str) -> str:
+            word = e.op(f"bitcast <{m} x i1> {condition} to i{m}")
+            return e.op(f"icmp eq i{m} {word}, -1")
+
+        limit = splat(e.op(f"load i32, ptr {self._mine('limit')}"))
+        floor = splat(e.op(f"load i32, ptr {self._entry_field('floor')}"))
+        is_global = kind == shadow.GLOBAL
+        writes = entries("writes", "zeroinitializer" if is_global else floor)
+        most = fold("umax", writes)
+        if is_global:  # written at all in this launch: to be looked at
+            good = e.op(f"icmp eq {v} {most}, zeroinitializer")
+        else:
+            low = e.op(f"icmp uge {v} {fold('umin', writes)}, {floor}")
+            good = e.op(f"and <{m} x i1> {low}, {e.op(f'icmp ult {v} {most}, {limit}')}")
+        saturated = BLOCKS if is_global else WARPS
+        reads = entries("reads", "splat (i32 -1)")
+        bits = e.op(f"and {v} {fold('and', reads)}, splat (i32 {saturated})")
+        full = e.op(f"icmp ne {v} {bits}, zeroinitializer")
+        if not is_global:
+            recent = e.op(f"icmp uge {v} {fold('umin', reads)}, {limit}")
+            full = e.op(f"and <{m} x i1> {full}, {recent}")
+        if self.strong:
+            bits = fold("or", entries("reads", "zeroinitializer"))
+            bits = e.op(f"and {v} {bits}, splat (i32 {STRONG})")
+            full = e.op(f"and <{m} x i1> {full}, {e.op(f'icmp eq {v} {bits}, zeroinitializer')}")
+        at_once = every(e.op(f"and <{m} x i1> {good}, {full}"))
+        before, own, on = (e.fresh(h)[1:] for h in ("quick", "own", "on"))
+        e.line(f"br label %{before}")
+        e.label(before)
+        e.line(f"br i1 {at_once}, label %{on}, label %{own}")
+        e.label(own)
         tick = e.op(f"load i32, ptr {self._entry_field('tick')}")
-        shifted = e.op(f"sub {v} {writes}, {splat(floor)}")
-        good = e.op(f"icmp ult {v} {shifted}, {splat(e.op(f'sub i32 {limit}, {floor}'))}")
-        if kind == shadow.GLOBAL:
-            never = e.op(f"icmp eq {v} {writes}, zeroinitializer")
-            marked = e.op(f"and {v} {writes}, splat (i32 {BLOCKS})")
-            alone = e.op(f"icmp eq {v} {marked}, zeroinitializer")
-            good = e.op(f"and <{n} x i1> {good}, {alone}")
-            good = e.op(f"or <{n} x i1> {good}, {never}")
         now = e.op(f"shl i32 {tick}, {shadow.TICK}")
-        now = e.op(f"or i32 {now}, {e.at_entry('shl i32 %w, 5')}")
-        low = e.op(f"and {v} {me}, splat (i32 {(1 << SECOND_AT) - 1})")
-        mine = e.op(f"or {v} {splat(now)}, {low}")
-        same = e.op(f"icmp eq {v} {reads}, {mine}")
-        what = WARPS | STRONG if self.strong else WARPS
-        bits = e.op(f"and {v} {reads}, splat (i32 {what})")
-        full = e.op(f"icmp eq {v} {bits}, splat (i32 {WARPS})")
-        recent = e.op(f"icmp uge {v} {reads}, {splat(limit)}")
-        noted = e.op(f"or <{n} x i1> {same}, {e.op(f'and <{n} x i1> {full}, {recent}')}")
-        fine = e.op(f"and <{n} x i1> {good}, {noted}")
-        if "false" in mask:
-            fine = e.op(f"or <{n} x i1> {fine}, {e.op(f'xor <{n} x i1> {mask}, splat (i1 true)')}")
-        word = e.op(f"bitcast <{n} x i1> {fine} to i{n}")
-        return e.op(f"icmp eq i{n} {word}, -1")
+        now = splat(e.op(f"or i32 {now}, {e.at_entry('shl i32 %w, 5')}"))
+        differ = []
+        for k, part in enumerate(entries("reads", "zeroinitializer")):
+            lanes = me[k * m : k * m + m]
+            mine = "<" + ", ".join(f"i32 {x & (1 << SECOND_AT) - 1}" for x in lanes) + ">"
+            mine = e.op(f"or {v} {now}, {mine}")
+            x = e.op(f"xor {v} {part}, {mine}")
+            inside = [k * m + j in touched for j in range(m)]
+            if not all(inside):
+                which = ", ".join(f"i1 {str(y).lower()}" for y in inside)
+                x = e.op(f"select <{m} x i1> <{which}>, {v} {x}, {v} zeroinitializer")
+            differ.append(x)
+        same = e.op(f"icmp eq {v} {fold('or', differ)}, zeroinitializer")
+        again = every(e.op(f"and <{m} x i1> {good}, {same}"))
+        e.line(f"br label %{on}")
+        e.label(on)
+        return e.op(f"phi i1 [ true, %{before} ], [ {again}, %{own} ]")
 
     # -- lane by lane ----------------------------------------
 
@@ -611,10 +657,13 @@ def _row(ir: Ir, operation: str, n: int) -> None:
 
     ir.when(ir.op(f"icmp eq i64 {kind}, {shadow.GLOBAL}"), lambda: ir.loop(ranges, in_range))
     leave_unless(ir.both(fine, ir.negated(ir.op(f"load i1, ptr {nan}"))))
+    marked = compare("ne", masked(R, BLOCKS), "zeroinitializer")
+    kept = ir.op(f"and {b} {marked}, {is_global}")
+    below = ir.op(f"and {b} {below}, {ir.op(f'xor {b} {kept}, splat (i1 true)')}")
+    full = ir.op(f"or {b} {full}, {kept}")
     first = ir.op(f"and {b} {below}, %touched")
     last = ir.op(f"or {b} {below}, {ir.op(f'or {b} {full}, {same}')}")
     second = ir.op(f"and {b} {ir.op(f'xor {b} {last}, splat (i1 true)')}, %touched")
-    marked = compare("ne", masked(R, BLOCKS), "zeroinitializer")
     some = compare("ne", R, "zeroinitializer")
     earlier = ir.op(f"and {b} {some}, {compare('ult', R, floor)}")
     earlier = ir.op(f"and {b} {earlier}, {is_global}")
