@@ -279,11 +279,14 @@ class Memory:
         i: ptx.Instruction,
         to: tuple[Access, Lanes] | None = None,
         stored: list[Lanes] | None = None,
+        whole: bool = True,
     ) -> None:
         """Lets the observers emit code beside an access of the active lanes. to: of a copy, the
-        access that its other half makes; stored: of a store, the values."""
+        access that its other half makes; stored: of a store, the values; whole: whether all
+        bytes are accessed in every launch."""
         for observer in self.observers:
-            observer.access(access, address, i, to, stored)
+            if whole or observer.parts:
+                observer.access(access, address, i, to, stored)
 
     def address(self, access: Access) -> Lanes:
         """base + 0 as i64 (the offset is added by the user of the address)."""

@@ -85,6 +85,11 @@ class Layout:
         layout.origins = self.origins  # for messages
         return layout
 
+    def is_reserved(self, offset: int) -> bool:
+        """Whether a byte of shared memory is in what the system reserves."""
+        start = self.shared_offsets.get(_RESERVED[0].name)
+        return start is not None and start <= offset < start + RESERVED_BYTES
+
     def parameter_offset(self, name: str) -> int:
         if name not in self.parameters:
             raise InvalidPtx(f"kernel {self.kernel.name}: '{name}' is not a parameter")

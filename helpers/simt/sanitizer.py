@@ -207,6 +207,8 @@ class Sanitizer:
         if scope == "grid" and self._published(record, first, second, layout):
             return None
         offset, start = record.address * self.granule, 0
+        if space == "shared" and layout.is_reserved(offset):
+            return None
         if space == "global":
             start, offset = self._place(offset)
         elif space == "local":

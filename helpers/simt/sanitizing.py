@@ -98,6 +98,8 @@ def _window(
 class Sanitizing:
     """Emits the code of one kernel."""
 
+    parts = False  # where a copy leaves out bytes their addresses may be anything
+
     def __init__(self, e: Emitter, graph: Graph):
         self.e, self.ir = e, Ir(e)
         self.granule = granule(e.kernel)
@@ -509,9 +511,21 @@ class Sanitizing:
 
     # -- lane by lane ----------------------------------------
 
+    def copied(self, access: Access) -> str:
+        """The function that is called when a cp.async has written to shared memory."""
+        return self._lanes_function("copy", access)
+
     def _lanes(
         self, operation: str, access: Access, address: Lanes, number: int, strong: bool, values: str
     ) -> None:
+        e, name = self.e, self._lanes_function(operation, access)
+        a = self._whole(address, access.address.offset)
+        e.line(
+            f"call void {name}(ptr %s, {_V64} {a}, i32 {e.mask}, i32 %w, i32 {number}, "
+            f"i32 {STRONG if strong else 0}, ptr {values})"
+        )
+
+    def _lanes_function(self, operation: str, access: Access) -> str:
         e = self.e
         kind = _KINDS.get(access.space, shadow.GENERIC)
         name = f"@san.lanes.{operation}.{access.count}.{access.element}.{kind}"
@@ -526,11 +540,7 @@ class Sanitizing:
                 self.ir, operation, access.count, access.element, kind, self.granule
             ),
         )
-        a = self._whole(address, access.address.offset)
-        e.line(
-            f"call void {name}(ptr %s, {_V64} {a}, i32 {e.mask}, i32 %w, i32 {number}, "
-            f"i32 {STRONG if strong else 0}, ptr {values})"
-        )
+        return name
 
 
 def _row(ir: Ir, operation: str, n: int) -> None:
@@ -736,11 +746,11 @@ def _lane_by_lane(ir: Ir, operation: str, count: int, element: int, kind: int, g
                 if operation == "write":
                     value = ir.at("%values", ir.op(f"mul i64 {lane64}, {element}"))
                     value = ir.at(value, k * LANES * element + j * g)
-                else:
+                elif operation == "atomic":
                     found = ir.op(f"call i1 @san.unwritten(ptr %s, ptr {sp}, i64 {index})")
                     unwritten = ir.op(f"and i1 {unwritten}, {found}")
                 ir.line(f"call void @san.write({arguments}, i32 {g}, ptr {value}, i64 {element})")
-            if operation == "write":
+            if operation in ("write", "copy"):
                 continue
             first = ir.op(f"add i64 {at}, {k * element}")
             ir.when(

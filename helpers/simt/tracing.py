@@ -72,6 +72,8 @@ class NotReached(ValueError):
 class Tracing:
     """Emits the tracing."""
 
+    parts = True
+
     def __init__(self, e: Emitter):
         self.e = e
 
