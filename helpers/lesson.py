@@ -12,9 +12,11 @@ from helpers import simt
 from helpers.check import Verdict, check_product
 from helpers.profile import Traffic, profile
 from helpers.sandbox import CompileFailed, DoesNotFit, run_in_engine
+from helpers.sanitize import sanitize
 
 # M, N, K for a reader's kernel: the first has edges everywhere, the second many blocks.
 SIZES = (35, 19, 7), (100, 257, 129)
+SANITIZED = 35, 40, 70  # for the sanitizer: edges everywhere, several blocks, three tiles of 32
 PATIENCE = 10.0  # seconds that a reader's kernel may run in the engine; it needs milliseconds
 
 
@@ -29,7 +31,8 @@ def answer(prediction: Any, truth: Any) -> None:
 
 
 def _text(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:,}" if whole else str(value)
 
 
 def check_kernel(
@@ -87,6 +90,41 @@ def check_conflicts(
             print(_check_on_device(*case))
             print(f"no bank conflicts: {shared.requests:,} shared accesses take "
                   f"{shared.wavefronts:,} wavefronts")
+
+
+def check_races(
+    source: str,
+    entry: str,
+    *,
+    block: tuple[int, int] = (32, 32),
+    b_transposed: bool = False,
+    options: Sequence[str] = (),
+) -> None:
+    """Check a reader's product kernel as `check_kernel` does, and that `sanitize` finds nothing.
+
+    The sanitizer comes first. Where it finds anything, the exercise counts as not done yet, and the
+    first finding is printed.
+    """
+    case = (source, entry, block, b_transposed, options)
+    with _failures_in_words():
+        M, N, K = SANITIZED
+        A, given, _ = _matrices(SANITIZED, b_transposed)
+        C = np.full((M, N), np.nan, np.float32)
+        report = sanitize(
+            (source, entry, tuple(options)), A, given, C, np.int32(M), np.int32(N), np.int32(K),
+            grid=_grid(SANITIZED, block), block=block,
+        )
+        if report.findings:
+            found = report.findings[0]
+            places = " and ".join(map(str, dict.fromkeys(found.lines)))
+            print(f"not done yet: {found.kind}" + (f", line {places}" if places else ""))
+            print(found.text, found.advice, sep="\n")
+            return
+        passed, found = _check_in_engine(*case)
+        print(found)
+        if passed:
+            print(_check_on_device(*case))
+            print(f"sanitize: nothing found in the engine, M={M}, N={N}, K={K}")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ access looked at (`tracing`).
 
 from .errors import Fault, Interrupted, InvalidPtx, OutOfMemory, SimtError, Unsupported
 from .memory import Memory
-from .module import Function, Module
+from .module import Function, Module, plain_name
 
 __all__ = [
     "Fault",
@@ -29,4 +29,5 @@ __all__ = [
     "OutOfMemory",
     "SimtError",
     "Unsupported",
+    "plain_name",
 ]

@@ -268,7 +268,7 @@ class Memory:
     """Emits ld, st, atom and red.
 
     observers: what emits code of its own beside each access, by a method
-    access(access, address, instruction, to).
+    access(access, address, instruction, to, stored).
     """
 
     def __init__(self, e: Emitter, layout, observers: list):
@@ -282,11 +282,15 @@ class Memory:
         address: Lanes,
         i: ptx.Instruction,
         to: tuple[Access, Lanes] | None = None,
+        stored: list[Lanes] | None = None,
+        whole: bool = True,
     ) -> None:
         """Lets the observers emit code beside an access of the active lanes. to: of a copy, the
-        access that its other half makes."""
+        access that its other half makes; stored: of a store, the values; whole: whether all
+        bytes are accessed in every launch."""
         for observer in self.observers:
-            observer.access(access, address, i, to)
+            if whole or observer.parts:
+                observer.access(access, address, i, to, stored)
 
     def address(self, access: Access) -> Lanes:
         """base + 0 as i64 (the offset is added by the user of the address)."""
@@ -475,10 +479,10 @@ class Memory:
             raise e.unsupported()
         address = self.address(access)
         self._check(access, address, number)
-        self.observed(access, address, i)
         source = i.operands[1]
         parts = source.elements if isinstance(source, ptx.Vector) else [source]
         values = [e.lanes(p, access.kind) for p in parts]
+        self.observed(access, address, i, stored=values)
         volatile = "volatile " if {"volatile", "relaxed", "release"} & set(i.modifiers) else ""
         for k, value in enumerate(values):
             self._store_lanes(

@@ -34,6 +34,9 @@ _GROUPS, _RING = 64, 192
 # An entry: its copying function, the lanes not yet copied, addresses (one base, or one a lane).
 _MASK, _SOURCE, _TARGET, _GROUP, _SOURCES, _TARGETS, _SIZES = 8, 16, 24, 64, 192, 448, 576
 _ENTRY = 704
+# Where code sanitizes, what notes the writes of a copy: a function, and its arguments. Its targets
+# are always one a lane.
+_ID, _WARP, _STATE, _NOTE = 32, 36, 40, 48
 AREA_BYTES = _RING + CAPACITY * _ENTRY
 
 
@@ -130,14 +133,34 @@ def _area(e: Emitter) -> str:
     """The warp's queue, emptied when the warp starts a block."""
     e.function("@async.entry", "ptr @async.entry(ptr %area, i32 %number)", _PLACE)
     e.function("@async.begin", "void @async.begin(ptr %area, i32 %resume)", _BEGIN)
-    e.function("@async.slot", "ptr @async.slot(ptr %area, ptr %shared) noinline", _SLOT)
+    slot, complete = _SLOT, _COMPLETE
+    if e.sanitizing:
+        slot = slot.replace("  %first1", f"{_noting('%old', '%mask')}\n  %first1")
+        complete = complete.replace("  store i32 %rest", f"{_noting('%e.p', '%now')}\n  store i32 %rest")
+    e.function("@async.slot", "ptr @async.slot(ptr %area, ptr %shared) noinline", slot)
     head = f"void @async.complete(ptr %area, {_V} %limit, ptr %shared) noinline"
-    e.function("@async.complete", head, _COMPLETE)
+    e.function("@async.complete", head, complete)
     area = e.at_entry(_at("%frame", e.frame_place("async copies", AREA_BYTES)))
     begin = f"  call void @async.begin(ptr {area}, i32 %resume)"
     if begin not in e.entry:
         e.entry.append(begin)
     return area
+
+
+def _noting(entry: str, mask: str) -> str:
+    """IR that tells the sanitizer of the writes of a copy."""
+    return f"""  %id.p = {_at(entry, _ID)}
+  %id = load i32, ptr %id.p
+  %warp.p = {_at(entry, _WARP)}
+  %warp = load i32, ptr %warp.p
+  %state.p = {_at(entry, _STATE)}
+  %state = load ptr, ptr %state.p
+  %note.p = {_at(entry, _NOTE)}
+  %note = load ptr, ptr %note.p
+  %targets.p = {_at(entry, _TARGETS)}
+  %targets = load {_V}, ptr %targets.p, align 64
+  %places = zext {_V} %targets to {_W}
+  call void %note(ptr %state, {_W} %places, i32 {mask}, i32 %warp, i32 %id, i32 0, ptr null)"""
 
 
 # -- cp.async (9.7.9.25.3.1) ----------------------------------------
@@ -181,7 +204,8 @@ def _copy(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     to, of = e.memory.address(target), e.memory.address(source)
     _check(e, i, "st", target, to, size)
     _check_source(e, i, source, of, size, known, sizes)
-    e.memory.observed(replace(source, count=size // 4), of, i, (target, to))
+    whole = known == size
+    e.memory.observed(replace(source, count=size // 4), of, i, (target, to), whole=whole)
     form = _Copy(size, of.pattern, to.pattern, known)
     area = _area(e)
     entry = e.op(f"call ptr @async.slot(ptr {area}, ptr %shared)")
@@ -196,6 +220,13 @@ def _copy(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
         _note(e, entry, access, value, one, many)
     if sizes is not None:
         e.line(f"store {_V} {sizes}, ptr {e.op(_at(entry, _SIZES))}, align 64")
+    if e.sanitizing:
+        targets = Lanes("i64", e.spread(to), None)
+        _note(e, entry, target, targets, _TARGET + 40, _TARGETS)
+        note = e.sanitizing.copied(replace(target, count=size // 4))
+        for kind, value, at in (("i32", str(e.id_of(i)), _ID), ("i32", "%w", _WARP),
+                                ("ptr", "%s", _STATE), ("ptr", note, _NOTE)):  # fmt: skip
+            e.line(f"store {kind} {value}, ptr {e.op(_at(entry, at))}")
     return []
 
 

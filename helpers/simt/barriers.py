@@ -64,11 +64,13 @@ def counted(kernel: ptx.Kernel) -> bool:
     )
 
 
-def functions(warps: int) -> str:
+def functions(warps: int, sanitize: bool = False) -> str:
     """IR of @arrive, which a warp calls at a barrier, and @release, which opens full ones.
 
-    @release(context, warps not ended) returns how many warps it has made ready.
+    @release(context, warps not ended) returns how many warps it has made ready. sanitize: whether
+    openings are to be noted (see shadow).
     """
+    note = "call void @san.open(ptr %cx, i32 %k)" if sanitize else ""
     return f"""
 define internal void @arrive(ptr %cx, i32 %w, i32 %number, i32 %count, i32 %votes,
                              i32 %no, i32 %yes) {{
@@ -128,6 +130,7 @@ open:
   store <3 x i32> zeroinitializer, ptr %now, align 4
   store i32 0, ptr %b
   store i32 0, ptr %e
+  {note}
   br label %warp
 warp:
   %w = phi i32 [ 0, %open ], [ %w1, %warp ]

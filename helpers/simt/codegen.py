@@ -29,6 +29,8 @@ from .errors import InvalidPtx, Unsupported
 from .flow import Block, Branch, Graph, destinations, targets
 from .hostcalls import CALLS
 from .runtime import Context, Launch
+from .sanitizing import Sanitizing
+from .sanitizer import fences
 from .scopes import Component, Scope
 from .shapes import LANES, Geometry, Shapes, is_widening, signed, width
 from .stack import STACK_BYTES, function_address
@@ -62,6 +64,7 @@ class Layout:
 
     kernel: ptx.Kernel
     shared_offsets: dict[str, int]
+    shared_sizes: dict[str, int]  # of those whose size is known
     static_shared: int
     local_offsets: dict[str, int]
     local_stride: int  # bytes of local memory a lane has
@@ -73,12 +76,24 @@ class Layout:
     sources: list[ptx.Instruction] = field(default_factory=list)  # by instruction id
     resumes: list[ptx.Instruction | None] = field(default_factory=list)  # by resume point - 1
     counters: Counters | None = None  # of code that counts
+    granule: int = 0  # of code that sanitizes; and the accesses that a fence may follow
+    fences: set[int] = field(default_factory=set)
 
     def for_launches(self) -> Layout:
         """Without what only code generation needs."""
         layout = replace(self, kernel=replace(self.kernel, body=[]))
         layout.origins = self.origins  # for messages
         return layout
+
+    def is_reserved(self, offset: int) -> bool:
+        """Whether a byte of shared memory is in what the system reserves."""
+        start = self.shared_offsets.get(_RESERVED[0].name)
+        return start is not None and start <= offset < start + RESERVED_BYTES
+
+    def is_array(self, offset: int) -> bool:
+        """Whether a byte of a thread's local memory is in an array of the kernel's own."""
+        before = [(at, name) for name, at in self.local_offsets.items() if at <= offset]
+        return bool(before) and "__local_depot" in max(before)[1]
 
     def parameter_offset(self, name: str) -> int:
         if name not in self.parameters:
@@ -124,6 +139,7 @@ def layout_of(module: ptx.Module, kernel: ptx.Kernel) -> Layout:
     return Layout(
         kernel,
         offsets,
+        {v.name: v.nbytes for v in shared if not v.external},
         total,
         local,
         -(-stride // 16) * 16,
@@ -160,11 +176,12 @@ def _symbols(i: ptx.Instruction):
 class Instruments:
     """What a kernel's code does beside its work: count (see counting); and for accesses that ptxas
     has fused with their neighbours, by line of the PTX, the bytes of the fused access; trace (see
-    tracing)."""
+    tracing); sanitize (see sanitizing)."""
 
     count: bool = False
     wider: tuple[tuple[int, int], ...] = ()
     trace: bool = False
+    sanitize: bool = False
 
 
 NO_INSTRUMENTS = Instruments()
@@ -195,9 +212,12 @@ class _Kernel(Emitter):
         self.counting = Counting(self, dict(instruments.wider)) if instruments.count else None
         observers = [self.counting] if self.counting else []
         observers += [Tracing(self)] if instruments.trace else []
+        self.sanitizing = Sanitizing(self, graph) if instruments.sanitize else None
+        observers += [self.sanitizing] if self.sanitizing else []
         self.memory = Memory(self, layout, observers)
         self.resumes: list[str] = []
         self._last: ptx.Instruction | None = None  # of the block before, for loops without any
+        self._ending: ptx.Instruction | None = None  # the last of the block that is being ended
         self.frame_bytes = 64
         self._frame_places = {"%stacked": runtime.STACK_FIELD}
         self.stack_bytes = LANES * STACK_BYTES if graph.entries else 0
@@ -215,6 +235,13 @@ class _Kernel(Emitter):
 
     def id_of(self, i: ptx.Instruction) -> int:
         """An instruction's id: its place in layout.sources."""
+        return self._ids[id(i)]
+
+    def _number(self, i: ptx.Instruction) -> int:
+        """The id of an instruction that may be a branch."""
+        if id(i) not in self._ids:
+            self._ids[id(i)] = len(self.layout.sources)
+            self.layout.sources.append(i)
         return self._ids[id(i)]
 
     # -- masks ----------------------------------------
@@ -298,6 +325,8 @@ class _Kernel(Emitter):
         self.stack_start = -(-self.frame_bytes // 64) * 64
         self.layout.frame_bytes = self.stack_start + self.stack_bytes
         self.layout.counters = self.counting.counters if self.counting else None
+        if self.sanitizing:
+            self.layout.granule, self.layout.fences = self.sanitizing.granule, fences(self.graph)
         body, self.lines = self.lines, []
         text = [self._entry(at_top), *body, *self._ends()]
         self.declarations |= {
@@ -312,12 +341,15 @@ class _Kernel(Emitter):
                 *text,
                 "}",
                 runtime.CHECKER,
-                barriers.functions(self.geometry.warps) if self.counted else "",
+                barriers.functions(self.geometry.warps, self.sanitizing is not None)
+                if self.counted
+                else "",
                 runtime.scheduler(
                     self.geometry.warps,
                     self.layout.frame_bytes,
                     self.stack_bytes,
                     barriers.RECORD_BYTES if self.counted else 0,
+                    self.sanitizing is not None,
                 ),
                 '!0 = !{!"branch_weights", i32 2000, i32 1}',
                 "!1 = !{}",
@@ -349,11 +381,15 @@ class _Kernel(Emitter):
             "barriers": "ptr",
             "counts": "ptr",
         }
+        if self.sanitizing:
+            fields["sanitizer"] = "ptr"
         fields |= {f"block_{axis}": "i32" for axis in "xyz"}
         lines.append(runtime.load_fields("%cx", Context, fields).rstrip())
         fields = {"parameters": "ptr", "bounds": "ptr", "symbols": "ptr", "shared_bytes": "i64"}
         fields |= {f"grid_{axis}": "i32" for axis in "xyz"}
         lines.append(runtime.load_fields("%launch", Launch, fields).rstrip())
+        if self.sanitizing:
+            lines.append("  %s = getelementptr i8, ptr %sanitizer, i64 0")
         lines += [
             f"  {runtime.field_pointer('%stop', '%launch', Launch, 'stop')}",
             "  %shared_address = ptrtoint ptr %shared to i64",
@@ -434,6 +470,8 @@ class _Kernel(Emitter):
             self.mask = self._current_mask(scope)
         if self.counting:
             self.counting.block(index, block)
+        if self.sanitizing:
+            self.sanitizing.block(block.instructions)
         live_after = self.graph.live_after(block)
         groups = self._groups(block.instructions)
         for i, live in zip(block.instructions, live_after, strict=True):
@@ -506,6 +544,8 @@ class _Kernel(Emitter):
         self.line(f"store i32 {self.op(f'or i32 {old}, {mask}')}, ptr {self._pending(block)}")
 
     def _retire(self, mask: str) -> None:
+        if self.sanitizing and self._ending:
+            self.sanitizing.ends(mask, self._number(self._ending))
         old = self.op("load i32, ptr %alive")
         gone = self.op(f"xor i32 {mask}, -1")
         self.line(f"store i32 {self.op(f'and i32 {old}, {gone}')}, ptr %alive")
@@ -557,6 +597,7 @@ class _Kernel(Emitter):
             self.line(f"br label %c{component.number}")
 
     def _end(self, at: int, scope: Scope, end: Branch) -> None:
+        self._ending = end.instruction or self._last
         if end.guard is None:
             self._go(at, scope, end.target, self.mask)
             return
@@ -692,6 +733,8 @@ class _Kernel(Emitter):
 
     def _instruction(self, block: int, scope: Scope, i: ptx.Instruction, live: int) -> None:
         if i.opcode in _NOTHING or i.name == "bar.warp.sync" or i.opcode == "leave":
+            if self.sanitizing and self.sanitizing.is_event(i):
+                self._guarded(i, lambda: self.sanitizing.after(i))
             return
         if i.opcode == "enter":
             self._enter(scope, i, live)
@@ -768,6 +811,8 @@ class _Kernel(Emitter):
             self.line(f"store i32 {runtime.WROTE}, ptr %wrote")
         for name, value in _COOPERATIVE[i.opcode](self, i):
             self._assign(block, i, name, value)
+        if self.sanitizing:
+            self.sanitizing.after(i)
 
     def _memory(self, block: int, i: ptx.Instruction, number: int) -> None:
         if _writes(i):
@@ -926,6 +971,9 @@ class _Kernel(Emitter):
         if scope is not self.structure.root or i.guard:
             alive = self.op("load i32, ptr %alive")
             self._fault_if(_BARRIER, i, self.op(f"xor i32 {alive}, {self.mask}"))
+        if self.sanitizing and not self.whole:
+            first = "-1" if self.geometry.whole_warps else "%first_mask"
+            self.sanitizing.at_barrier(first, len(self.resumes) + 1)
         number = ""
         if self.counted:
             number = self._uniform(i, barrier.barrier)
@@ -935,10 +983,15 @@ class _Kernel(Emitter):
                 f"call void @arrive(ptr %cx, i32 %w, i32 {number}, i32 {count}, i32 {votes}, "
                 f"i32 {no}, i32 {yes})"
             )
+            if self.sanitizing:
+                self.sanitizing.event("arrive", number)
         if barrier.kind != "arrive":
             if number.startswith("%"):
                 self.line(f"store i32 {number}, ptr %barrier")
             self._suspend(scope, live, 0)
+            if self.counted and self.sanitizing:
+                here = self.op("load i32, ptr %barrier") if number.startswith("%") else number
+                self.sanitizing.event("join", here)
             self.mask = self._current_mask(scope)
         if barrier.kind == "red":
             self._reduction(block, i, barrier, number)

@@ -96,6 +96,8 @@ class Counting:
     """Emits the counting. `wider`: for accesses that ptxas has fused with their neighbours, by line
     of the PTX, the bytes of the fused access, whose wavefronts are counted as well."""
 
+    parts = True  # whether it looks at accesses that may leave out bytes
+
     def __init__(self, e: Emitter, wider: dict[int, int]):
         self.e, self.wider = e, wider
         self.counters = Counters()
@@ -140,6 +142,7 @@ class Counting:
         address: Lanes,
         i: ptx.Instruction,
         to: tuple[Access, Lanes] | None,
+        stored: object = None,
     ) -> None:
         """One memory instruction; `address` without the access's own offset. to: where a copy's
         bytes go."""

@@ -59,6 +59,7 @@ class Emitter:
         self.constants: list[str] = []  # module-level IR
         self.instruction: ptx.Instruction | None = None
         self.mask = "-1"
+        self.sanitizing = None  # what emits code that looks for races, where any does
         self.wide = True
         self._names = 0
         self._functions: set[str] = set()

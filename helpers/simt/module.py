@@ -8,7 +8,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_int32, c_int64, c_void_p
 from pathlib import PurePath
 
@@ -26,6 +26,7 @@ from .hostcalls import System
 from .image import Head, Image, Source
 from .memory import Memory
 from .runtime import FAULT_KINDS, READY, SLACK, WROTE, Context, Launch
+from .sanitizer import Sanitized, Sanitizer
 from .shapes import LANES, Geometry
 from .stack import AREA
 from .tracing import NotReached, Record, Trace
@@ -39,6 +40,16 @@ IDLE = ctypes.CFUNCTYPE(c_int32, c_void_p)
 RESIDENT_BLOCKS = 160
 # A launch is a deadlock if this long (in seconds) all its warps have done nothing but poll.
 DEADLOCK_AFTER = 2.0
+
+
+def plain_name(name: str) -> str:
+    """A variable's name as it is in the source: the last part of a mangled one."""
+    for k in range(len(name)):
+        digits = name[k:].partition(name[k:].lstrip("0123456789"))[0]
+        if digits and name[k - 1 : k].isalpha() and int(digits) == len(name) - k - len(digits):
+            return name[k + len(digits) :]
+    return name
+
 
 _TOO_DEEP = "it calls itself too deeply"
 
@@ -174,6 +185,59 @@ class Function:
         stride = layout.local_stride
         return interpret_record(record, i, size_of(i), self._owner.memory, run.shared_bytes, stride)
 
+    def sanitize(
+        self,
+        grid: Dim,
+        block: Dim,
+        parameters: bytes,
+        shared_bytes: int = 0,
+        *,
+        order: str | int = "forward",
+        unwritten: Sequence[tuple[int, int, int]] = (),
+        workers: int | None = None,
+    ) -> Sanitized:
+        """Runs the kernel as `launch` does and says which of its accesses are not as they should
+        be. A fault is part of what it says.
+
+        order: of the warps of a block and of the blocks: "forward", "reversed" or a seed.
+        unwritten: (address, bytes, bytes of an element) of arrays that are all NaN and count as
+        not yet written. workers: threads that run blocks; with one the order is fixed.
+        """
+        code = self.compiled(tuple(block), Instruments(sanitize=True))
+        blocks = grid[0] * grid[1] * grid[2]
+        memory, layout = self._owner.memory, code.layout
+        if any(i.opcode == "call" for i in layout.sources):
+            memory.heap()
+        sanitizer = Sanitizer(
+            layout.granule, memory, blocks, code.geometry.warps, unwritten, order, workers
+        )
+        fault = None
+        try:
+            self._perform(
+                grid, block, parameters, shared_bytes, Instruments(sanitize=True),
+                sanitizer=sanitizer,
+            )  # fmt: skip
+        except Fault as found:
+            fault = found
+        return sanitizer.result(layout, layout.local_stride, fault)
+
+    def graph(self) -> Graph:
+        """The kernel's flow graph; ids of instructions (Layout.sources) count through its blocks."""
+        return Graph(self._kernel)
+
+    def variables(self) -> dict[str, tuple[int, int]]:
+        """(address, bytes) of the module's variables."""
+        return self._owner.globals
+
+    def shared_place(self, offset: int) -> str:
+        """A byte of the block's shared memory as variable+offset."""
+        layout = layout_of(self._module, self._kernel)
+        before = [(at, name) for name, at in layout.shared_offsets.items() if at <= offset]
+        if not before:
+            return f"shared memory+{offset:,}"
+        at, name = max(before)
+        return f"{plain_name(name)}+{offset - at:,}"
+
     def _perform(
         self,
         grid: Dim,
@@ -183,6 +247,7 @@ class Function:
         instruments: Instruments,
         record: Record | None = None,
         alone: bool = False,
+        sanitizer: Sanitizer | None = None,
     ) -> _Run:
         if len(parameters) < self.parameter_bytes:
             raise ValueError(
@@ -192,7 +257,7 @@ class Function:
 
         def prepare() -> _Run:
             code = self.compiled(tuple(block), instruments)
-            run = _Run(code, self._owner, grid, parameters, shared_bytes)
+            run = _Run(code, self._owner, grid, parameters, shared_bytes, sanitizer)
             if record is not None:
                 run.trace(record, alone)
             return run
@@ -224,8 +289,15 @@ class _Run:
     """One launch."""
 
     def __init__(
-        self, code: _Compiled, owner: Module, grid: Dim, parameters: bytes, dynamic_shared: int
+        self,
+        code: _Compiled,
+        owner: Module,
+        grid: Dim,
+        parameters: bytes,
+        dynamic_shared: int,
+        sanitizer: Sanitizer | None = None,
     ):
+        self._sanitizer = sanitizer
         self.code, self.memory, self.grid = code, owner.memory, grid
         self._owner, self._parameters = owner, parameters
         layout = code.layout
@@ -261,6 +333,11 @@ class _Run:
         self._seen_at = 0.0
         self.done: queue.SimpleQueue = queue.SimpleQueue()
         workers = max(1, min(len(os.sched_getaffinity(0)), blocks))
+        if sanitizer is not None:
+            workers = min(workers, sanitizer.workers or workers)
+            for name in ("warp_order", "block_order"):
+                order = getattr(sanitizer, name)
+                setattr(self.launch, name, ctypes.addressof(order) if order is not None else None)
         self.contexts = [self._context(k) for k in range(workers)]
 
     def _kept(self, callback: Callable[..., int]) -> Callable[..., int]:
@@ -291,7 +368,7 @@ class _Run:
 
     def _context(self, worker: int) -> Context:
         layout, warps = self.code.layout, self.code.geometry.warps
-        return Context(
+        context = Context(
             launch=ctypes.addressof(self.launch),
             worker=worker,
             shared=self._buffer(self.shared_bytes),
@@ -303,6 +380,10 @@ class _Run:
             counts=self._buffer(8 * layout.counters.size) if layout.counters else None,
             places=self._buffer(4 * warps),
         )
+        if self._sanitizer is not None:
+            local = layout.local_stride * LANES * warps
+            self._sanitizer.attach(context, self.shared_bytes, local)
+        return context
 
     def _buffer(self, nbytes: int) -> int:
         """A 256-byte aligned buffer with readable slack on both sides, pages used when touched."""
@@ -411,6 +492,10 @@ class _Run:
             result = self.system.call(name, c.block, c.worker, values, room)
             if result is None:
                 return 1
+            if self._sanitizer is not None and name == "malloc" and result:
+                self._sanitizer.allocated(result, values[0], layout.sources[number])
+            elif self._sanitizer is not None and name == "free":
+                self._sanitizer.freed(values[0])
             for r in results:
                 kind = c_int64 if name == "malloc" else c_int32
                 kind.from_address(start + layout.local_offsets[r]).value = result

@@ -55,6 +55,8 @@ class Launch(ctypes.Structure):
         ("host_call", c_void_p),  # (context, instruction, mask, warp) -> nonzero to end in a fault
         ("idle", c_void_p),  # (context) -> nonzero to end in a fault; all its warps only poll
         ("trace", c_void_p),  # the record of code that traces (see tracing)
+        ("warp_order", c_void_p),  # of code that sanitizes: int32 permutations of the warps of a
+        ("block_order", c_void_p),  # block and int64 ones of the blocks; 0: as they come
     ]
 
 
@@ -69,6 +71,7 @@ class Context(ctypes.Structure):
         ("barriers", c_void_p),  # the block's barriers and
         ("places", c_void_p),  # which of them each warp is at (see barriers)
         ("counts", c_void_p),  # what the worker counts (see counting)
+        ("sanitizer", c_void_p),  # what it knows of accesses so far (see shadow)
         ("recent_start", c_int64),  # the allocation an access was last found in
         ("recent_bytes", c_int64),
         ("rounds", c_int64),  # rounds of the scheduler in which a warp has got on
@@ -146,7 +149,9 @@ declare i64 @llvm.vector.reduce.or.v8i64(<8 x i64>)
 STACK_FIELD = 8
 
 
-def scheduler(warps: int, frame_bytes: int, stack_bytes: int, barrier_bytes: int) -> str:
+def scheduler(
+    warps: int, frame_bytes: int, stack_bytes: int, barrier_bytes: int, sanitize: bool = False
+) -> str:
     """IR of @run, which a worker thread calls: it takes blocks from the launch until none is left.
 
     Within a block it runs each warp until it waits at a barrier, its slice is up or it is done, and
@@ -160,6 +165,9 @@ def scheduler(warps: int, frame_bytes: int, stack_bytes: int, barrier_bytes: int
 
     barrier_bytes: 0 where all barriers are __syncthreads(): then they open when no warp is ready.
     Otherwise the size of the block's record of barriers, which @release opens (see barriers).
+
+    sanitize: blocks and warps run in the order that the launch gives, and the sanitizer hears of
+    each block's start and of each __syncthreads() (see shadow).
     """
     c, launch = Context, Launch
     if barrier_bytes:
@@ -171,6 +179,13 @@ def scheduler(warps: int, frame_bytes: int, stack_bytes: int, barrier_bytes: int
         clear, release = "", ""
         opened, opens = "", "%none_ready"
         let_go = "[ %none_ready, %progress ]"
+    warp, block, begin = "%w = add i32 %turn, 0", "%block = add i64 %place, 0", ""
+    if sanitize:
+        warp = _permuted("%w", "i32", "%turn", "warp_order")
+        block = _permuted("%block", "i64", "%place", "block_order")
+        begin = "call void @san.begin(ptr %cx)"
+        if not barrier_bytes:
+            opened = "call void @san.barrier(ptr %cx, i1 %none_ready)"
     chunks = f"%chunks = add i64 {(frame_bytes - stack_bytes) // 64}, "
     if stack_bytes:
         chunks = f"""%stacked.p = getelementptr i8, ptr %frame, i64 {STACK_FIELD}
@@ -180,6 +195,7 @@ def scheduler(warps: int, frame_bytes: int, stack_bytes: int, barrier_bytes: int
     else:
         chunks += "0"
     return f"""{_SETTLED}
+@san.none = internal constant i64 0
 define void @run(ptr %cx) {{
 entry:
 {load_fields("%cx", c, {"launch": "ptr", "states": "ptr", "frames": "ptr", "shadows": "ptr"})}\
@@ -193,11 +209,12 @@ entry:
   %gy64 = zext i32 %grid_y to i64
   br label %next_block
 next_block:
-  %block = atomicrmw add ptr %next.p, i64 1 monotonic
+  %place = atomicrmw add ptr %next.p, i64 1 monotonic
   %end = load atomic i64, ptr %end.p monotonic, align 8
-  %more = icmp slt i64 %block, %end
+  %more = icmp slt i64 %place, %end
   br i1 %more, label %begin, label %finish
 begin:
+  {block}
   %bx = urem i64 %block, %gx64
   %rest = udiv i64 %block, %gx64
   %by = urem i64 %rest, %gy64
@@ -211,15 +228,17 @@ begin:
 {store_field("i32", "%bz32", "%cx", c, "block_z", "b")}\
   call void @llvm.memset.p0.i64(ptr %states, i8 0, i64 {4 * warps}, i1 false)
   {clear}
+  {begin}
   br label %round
 round:  ; every warp that can run runs once; with %release those at a barrier can
   %release = phi i1 [ true, %begin ], {let_go}, [ false, %ask ]
   br label %each
 each:
-  %w = phi i32 [ 0, %round ], [ %w1, %each_end ]
+  %turn = phi i32 [ 0, %round ], [ %turn1, %each_end ]
   %ready = phi i32 [ 0, %round ], [ %ready1, %each_end ]
   %waiting = phi i32 [ 0, %round ], [ %waiting1, %each_end ]
   %polls = phi i32 [ 0, %round ], [ %polls1, %each_end ]
+  {warp}
   %state.p = getelementptr i32, ptr %states, i32 %w
   %state = load i32, ptr %state.p
   %is_done = icmp slt i32 %state, 0
@@ -271,8 +290,8 @@ each_end:
   %polls1 = add i32 %polls, %more_polls
   %ready1 = add i32 %ready, %more_ready
   %waiting1 = add i32 %waiting, %more_waiting
-  %w1 = add i32 %w, 1
-  %last = icmp eq i32 %w1, {warps}
+  %turn1 = add i32 %turn, 1
+  %last = icmp eq i32 %turn1, {warps}
   br i1 %last, label %round_end, label %each
 round_end:
   %left = add i32 %ready1, %waiting1
@@ -298,12 +317,23 @@ ask:
   %give_up = icmp ne i32 %verdict, 0
   br i1 %give_up, label %stop, label %round
 stop:
-  atomicrmw min ptr %end.p, i64 %block monotonic
+  atomicrmw min ptr %end.p, i64 %place monotonic
   br label %finish
 finish:
   ret void
 }}
 """
+
+
+def _permuted(result: str, kind: str, index: str, order: str) -> str:
+    """IR for an element of one of the launch's orders, which may be missing."""
+    return f"""{field_pointer(f"{result}.order.p", "%launch", Launch, order)}
+  {result}.order = load ptr, ptr {result}.order.p
+  {result}.given = icmp ne ptr {result}.order, null
+  {result}.entry = getelementptr {kind}, ptr {result}.order, {kind} {index}
+  {result}.safe = select i1 {result}.given, ptr {result}.entry, ptr @san.none
+  {result}.found = load {kind}, ptr {result}.safe
+  {result} = select i1 {result}.given, {kind} {result}.found, {kind} {index}"""
 
 
 # @check_lanes looks at the addresses of the active lanes one by one, exactly, and records the

@@ -72,6 +72,8 @@ class NotReached(ValueError):
 class Tracing:
     """Emits the tracing."""
 
+    parts = True
+
     def __init__(self, e: Emitter):
         self.e = e
 
@@ -96,7 +98,9 @@ class Tracing:
     def _field(self, record: str, name: str) -> str:
         return self.e.at_entry(f"getelementptr i8, ptr {record}, i64 {_offset(name)}")
 
-    def access(self, access: Access, address: Lanes, i: ptx.Instruction, to: object) -> None:
+    def access(
+        self, access: Access, address: Lanes, i: ptx.Instruction, to: object, stored: object = None
+    ) -> None:
         """One memory instruction; `address` without the access's own offset."""
         e, number = self.e, self.e.id_of(i)
         if access.space == "const":

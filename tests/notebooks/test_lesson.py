@@ -3,7 +3,7 @@
 import nbformat
 import pytest
 
-from helpers.lesson import answer, check_conflicts, check_kernel
+from helpers.lesson import answer, check_conflicts, check_kernel, check_races
 from tests.notebooks.regenerate import NOTEBOOKS
 
 LESSONS = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
@@ -30,7 +30,8 @@ def check(source: str, capsys, checked_by=check_kernel) -> str:
 
 def check_of(lesson: str):
     """The check that the lesson itself runs."""
-    return check_conflicts if lesson == "03-bank-conflicts.ipynb" else check_kernel
+    own = {"03-bank-conflicts.ipynb": check_conflicts, "04-syncthreads.ipynb": check_races}
+    return own.get(lesson, check_kernel)
 
 
 @pytest.mark.parametrize("prediction, text", [
@@ -40,6 +41,11 @@ def check_of(lesson: str):
 def test_answer_stands_beside_the_prediction(prediction, text, capsys):
     answer(prediction, 5288)
     assert capsys.readouterr().out == text
+
+
+def test_an_answer_that_is_a_truth_value_reads_as_one(capsys):
+    answer(False, True)
+    assert capsys.readouterr().out == "Answer: True. You predicted False.\n"
 
 
 @pytest.mark.parametrize("lesson", LESSONS)
@@ -127,3 +133,24 @@ def test_wrong_versions_of_exercise_2_are_found_in_the_engine(old, new, capsys):
     assert old in source
     found = check(source.replace(old, new), capsys)
     assert "FAIL" in found and "on the device" not in found
+
+
+def test_exercise_4_is_mended_one_finding_at_a_time(capsys):
+    """Each step of the solution undone by itself is found."""
+    source = solution("04-syncthreads.ipynb")
+    second = "[tx][k];\n        __syncthreads();"
+    assert second in source
+    steps = {
+        source.replace(second, "[tx][k];"): "not done yet: write-after-read race",
+        source.replace("{\n    __shared__", "{\n    if (threadIdx.y > 8) return;\n    __shared__"):
+            "not done yet: uninitialised read",
+        source.replace("    if (row < M && col < N) C", "    C"): "not done yet: out of bounds",
+    }
+    for faulty, finding in steps.items():
+        assert check(faulty, capsys, check_races).startswith(finding)
+
+
+def test_a_kernel_without_races_is_not_right_for_that(capsys):
+    source = solution("04-syncthreads.ipynb").replace("* Bs[tx][k]", "+ Bs[tx][k]")
+    found = check(source, capsys, check_races)
+    assert "FAIL" in found and "sanitize" not in found

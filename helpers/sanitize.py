@@ -1,0 +1,453 @@
+"""What is wrong with a kernel's accesses, by source line: races, barriers, bounds, unset memory.
+
+    report = sanitize(KERNELS["tiled"], dA, dB, dC, M, N, K)
+    print(report)            # one finding for each kind and pair of lines
+    report                   # in Jupyter: the source with those lines marked
+
+The launch is repeated in the engine of the CPU driver (see `helpers.replica`), with every access
+compared with those before it: so the report is the same with a GPU and without.
+
+A race is reported because nothing puts two accesses in order, not because they have come out
+wrong: which warp happens to run first does not matter. Where there is anything to report the
+launch is repeated in two fixed orders, and the report is made from these.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from helpers import simt
+from helpers.replica import Replica, Run, replica
+from helpers.simt.program_order import ProgramOrder
+from helpers.simt.sanitizer import Access, Observation, Sanitized
+
+Dim = tuple[int, int, int]
+
+# Kinds, the most basic first: severity, and what to do.
+KINDS: dict[str, tuple[str, str]] = {
+    "out of bounds": ("error", "Guard the access, or correct its index or the launch shape."),
+    "misaligned": ("error", "Let vector accesses start at a multiple of their size."),
+    "use after free": ("error", "Free the memory after the last launch that uses it."),
+    "divergent barrier": ("error", "Move __syncthreads() to where all threads of the block pass."),
+    "barriers do not match": ("error", "Let all warps of the block wait at the same barrier."),
+    "deadlock": ("error", "Let every thread that a barrier or a loop waits for get there."),
+    "trap": ("error", "See what made the kernel execute __trap()."),
+    "assert": ("error", "See why the condition does not hold."),
+    "stack overflow": ("error", "End the recursion earlier, or make it a loop."),
+    "uninitialised read": ("error", "Write the value before it is read."),
+    "lanes write different values": ("error", "Let one thread write, or each its own element."),
+    "read-after-write race": ("error", "Put a {sync} between the write and the read."),
+    "write-after-read race": ("error", "Put a {sync} between the read and the next write."),
+    "write-after-write race": ("error", "Put a {sync} between the two writes."),
+    "never written": ("error", "Let some thread write each element of the output."),
+    "memory not freed": ("warning", "Call free() for each block that malloc() has given."),
+    "exited before a barrier": (
+        "warning",
+        "Legal since Volta, but keep threads until the last barrier: let them skip the work.",
+    ),
+    "equal values written": ("note", "Harmless while the values are equal; let one thread write."),
+}
+_RANK = {kind: k for k, kind in enumerate(KINDS)}
+_FAULTS = {
+    "out of bounds": "out of bounds",
+    "misaligned": "misaligned",
+    "barrier": "divergent barrier",
+    "trap": "trap",
+    "assert": "assert",
+    "deadlock": "deadlock",
+    "stack overflow": "stack overflow",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, of which `count` instances were seen and one is told.
+
+    lines: of the .cu file, one or two, the earlier in program order first; threads: for each of
+    them who was there, as (block, thread); place: bytes from the start of a shared variable or of
+    an argument's allocation.
+    """
+
+    kind: str
+    severity: str  # "error", "warning" or "note"
+    lines: tuple[int, ...]
+    file: str
+    threads: tuple[tuple[Dim, Dim], ...]
+    place: str
+    count: int
+    text: str
+    advice: str
+
+    def __str__(self) -> str:
+        lines = " and ".join(map(str, self.lines))
+        where = f"{self.file}:{lines}" if lines else self.file
+        times = f" ({self.count:,} times)" if self.count > 1 else ""
+        return f"{self.severity}: {self.kind}, {where}{times}\n    {self.text}\n    {self.advice}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `sanitize` has found in one launch."""
+
+    kernel: str
+    file: str
+    grid: Dim
+    block: Dim
+    findings: tuple[Finding, ...]
+    _replica: Replica = field(repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is nothing but notes and warnings about what is legal."""
+        return all(
+            f.severity == "note" or f.kind == "exited before a barrier" for f in self.findings
+        )
+
+    def __str__(self) -> str:
+        head = f"{self.file}, {self.kernel}, grid {self.grid}, block {self.block}: "
+        if not self.findings:
+            return head + "nothing found"
+        counts = []
+        for severity in ("error", "warning", "note"):
+            n = sum(f.severity == severity for f in self.findings)
+            if n:
+                counts.append(f"{n} {severity}{'s' if n > 1 else ''}")
+        return "\n".join([head + ", ".join(counts), *map(str, self.findings)])
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return {"text/plain": str(self), "text/html": self._html()}
+
+    def _html(self) -> str:
+        first = html.escape(str(self).split("\n", 1)[0])
+        parts = [f"<p>{first}</p>"]
+        for f in self.findings:
+            parts.append(f"<p>{'<br>'.join(map(html.escape, str(f).split(chr(10))))}</p>")
+            parts.append(self._source(f))
+        return "".join(parts)
+
+    def _source(self, f: Finding) -> str:
+        """The lines around a finding's, its own marked."""
+        lines = [n for n in f.lines if n and f.file == self.file]
+        if not lines:
+            return ""
+        near = sorted({n + k for n in lines for k in (-1, 0, 1) if n + k > 0})
+        colours = {"error": "213, 94, 0", "warning": "230, 159, 0", "note": "86, 180, 233"}
+        rows, before = [], near[0]
+        for n in near:
+            if n > before + 1:
+                rows.append("<tr><td></td><td>⋮</td></tr>")
+            before = n
+            mark = f"background: rgba({colours[f.severity]}, 0.35);" if n in lines else ""
+            text = html.escape(self._replica.program.line(n)) or " "
+            rows.append(
+                f'<tr style="{mark}"><td style="text-align: right; padding: 1px 8px">{n}</td>'
+                f'<td style="text-align: left; white-space: pre; font-family: monospace">{text}'
+                "</td></tr>"
+            )
+        return f"<table>{''.join(rows)}</table>"
+
+
+def sanitize(
+    kernel: Any,
+    *arguments: Any,
+    grid: Sequence[int] | None = None,
+    block: Sequence[int] | None = None,
+    shared: int | None = None,
+    order: str | int = "forward",
+    write: bool = False,
+) -> Report:
+    """Repeats a launch in the engine and reports what is wrong with its accesses.
+
+    kernel, arguments, grid, block, shared: see `helpers.replica.replica`. order: in which warps
+    and blocks take turns: "forward", "reversed", or a seed. The report does not depend on it; what
+    a kernel with races computes does, and with `write` the caller's arrays get that.
+
+    Arrays of which every element is NaN (as `helpers.memory.allocate` makes them) count as not yet
+    written.
+
+    Raises what `replica` raises, ValueError for an order that is none, simt.Unsupported for an
+    instruction that the engine does not know.
+    """
+    if order not in ("forward", "reversed") and not isinstance(order, int):
+        raise ValueError(f"order={order!r} is none of 'forward', 'reversed' and a seed like 3")
+    launch = replica(kernel, *arguments, grid=grid, block=block, shared=shared)
+    run = launch.prepare()
+    results = [(run, _sanitized(run, order, None))]
+    if _anything(results[0][1]):
+        results = []
+        for fixed in ("forward", "reversed"):
+            again = launch.prepare()
+            results.append((again, _sanitized(again, fixed, 1)))
+    if write:
+        launch.write_back(run)
+    found = _Findings(launch)
+    for run, result in results:
+        found.add(run, result)
+    program = launch.program
+    return Report(program.entry, program.file, launch.grid, launch.block, found.grouped(), launch)
+
+
+def _sanitized(run: Run, order: str | int, workers: int | None) -> Sanitized:
+    return run.function.sanitize(
+        *run.launch, order=order, unwritten=_unwritten(run), workers=workers
+    )
+
+
+def _anything(result: Sanitized) -> bool:
+    return bool(result.observations or result.fault or result.unfreed or any(map(len, result.never.values())))
+
+
+def _unwritten(run: Run) -> list[tuple[int, int, int]]:
+    """(address, bytes, bytes of an element) of the arrays that are NaN throughout."""
+    found = []
+    for start, array in run.replica.data.items():
+        for kind, nan in ((np.uint32, 0x7FC00000), (np.uint64, 0x7FF8 << 48)):
+            size = np.dtype(kind).itemsize
+            if array.nbytes % size == 0 and (array.view(kind) == nan).all():
+                found.append((run.addresses[start], array.nbytes, size))
+    return found
+
+
+class _Findings:
+    """Collects what the runs of one launch have seen, by kind and lines."""
+
+    def __init__(self, launch: Replica):
+        self.launch = launch
+        self._found: dict[tuple, Finding] = {}
+        self._order: ProgramOrder | None = None
+
+    def grouped(self) -> tuple[Finding, ...]:
+        found = dict(self._found)
+        late = {f.lines[1] for f in found.values() if f.kind == "read-after-write race"}
+        for key, f in list(found.items()):  # a read too early: the race says it better
+            if f.kind == "uninitialised read" and set(f.lines) <= late:
+                del found[key]
+        return tuple(sorted(found.values(), key=lambda f: (_RANK[f.kind], f.file, f.lines, f.text)))
+
+    def add(self, run: Run, result: Sanitized) -> None:
+        self._order = ProgramOrder(run.function.graph())
+        once: dict[tuple, Finding] = {}
+        for o in result.observations:
+            f = self._finding(run, o)
+            key = f.kind, f.file, f.lines
+            if key in once:
+                f = replace(min(once[key], f, key=lambda x: x.threads),
+                            count=once[key].count + f.count)  # fmt: skip
+            once[key] = f
+        for (file, line), (blocks, nbytes) in result.unfreed.items():
+            f = self._unfreed(PurePath(file).name, line, blocks, nbytes)
+            once[f.kind, f.file, f.lines] = f
+        if result.fault is not None:
+            f = self._fault(run, result.fault)
+            once[f.kind, f.file, f.lines] = f
+        else:
+            for start, left in result.never.items():
+                if len(left):
+                    f = self._never(run, start, left, result.written[start])
+                    once[f.kind, f.place] = f
+        for key, f in once.items():
+            old = self._found.get(key)
+            if old is not None:
+                f = replace(old, count=max(old.count, f.count))
+            self._found[key] = f
+
+    # -- one finding ----------------------------------------
+
+    def _finding(self, run: Run, o: Observation) -> Finding:
+        accesses = [o.first, o.second]
+        kind = {
+            "lanes differ": "lanes write different values",
+            "lanes equal": "equal values written",
+            "equal value": "equal values written",
+            "uninitialised": "uninitialised read",
+            "outside": "out of bounds",
+            "mismatch": "barriers do not match",
+            "exited": "exited before a barrier",
+        }.get(o.kind)
+        if o.kind in ("uninitialised", "outside"):
+            accesses = [o.second]
+        elif kind is None or o.kind == "equal value":
+            accesses = list(self._order.first(o.first, o.second))
+            kind = kind or _race(*accesses)
+        elif kind in ("lanes write different values", "equal values written"):
+            accesses.sort(key=lambda a: a.thread)
+        elif kind == "barriers do not match":
+            accesses.sort(key=lambda a: (a.instruction.line, a.thread))
+        place = self._place(run, o) if o.space else ""
+        file = PurePath(accesses[-1].instruction.file).name
+        threads = tuple(self._thread(a) for a in accesses)
+        known = [(a, t) for a, t in zip(accesses, threads, strict=True) if a.instruction]
+        lines = tuple(a.instruction.line for a, _ in known)
+        if (
+            kind in ("lanes write different values", "equal values written")
+            and lines[0] == lines[-1]
+        ):
+            pass
+        severity, advice = KINDS[kind]
+        if "{sync}" in advice:
+            advice = self._advice(advice, o)
+        return Finding(
+            kind,
+            severity,
+            lines,
+            file,
+            tuple(t for _, t in known),
+            place,
+            o.count,
+            _sentence(kind, o, accesses, threads, place),
+            advice,
+        )
+
+    def _advice(self, advice: str, o: Observation) -> str:
+        if o.scope == "grid":
+            return "No barrier orders blocks: let each write its own elements, use atomics, or two "\
+                   "launches."  # fmt: skip
+        return advice.format(sync="__syncwarp()" if o.scope == "warp" else "__syncthreads()")
+
+    def _thread(self, a: Access) -> tuple[Dim, Dim]:
+        return _unravel(a.block, self.launch.grid), _unravel(a.thread, self.launch.block)
+
+    def _place(self, run: Run, o: Observation) -> str:
+        if o.space == "shared":
+            return run.function.shared_place(o.offset)
+        if o.space == "local":
+            return f"a local variable+{o.offset:,}"
+        for start, address in run.addresses.items():
+            if address == o.start:
+                return f"{self._argument(start)}+{o.offset:,}"
+        for name, (address, _) in run.function.variables().items():
+            if address == o.start:
+                return f"{simt.plain_name(name)}+{o.offset:,}"
+        return f"malloc()ed memory+{o.offset:,}"
+
+    def _argument(self, start: int) -> str:
+        for k, a in enumerate(self.launch.arguments):
+            if getattr(a, "start", None) == start:
+                return f"argument {k}"
+        return "an argument"
+
+    def _never(self, run: Run, start: int, left: np.ndarray, written: int) -> Finding:
+        original = next(s for s, a in run.addresses.items() if a == start)
+        size = run.replica.data[original].nbytes // (len(left) + written)
+        name = self._argument(original)
+        severity, advice = KINDS["never written"]
+        what = "no element" if not written else f"{written:,} of {written + len(left):,} elements"
+        text = (
+            f"The kernel has written {what} of {name}, which was all NaN; the first that still is "
+            f"has index {int(left[0]):,}."
+        )
+        return Finding("never written", severity, (), self.launch.program.file, (),
+                       f"{name}+{int(left[0]) * size:,}", len(left), text, advice)  # fmt: skip
+
+    def _unfreed(self, file: str, line: int, blocks: int, nbytes: int) -> Finding:
+        severity, advice = KINDS["memory not freed"]
+        text = (
+            f"{blocks:,} block{'s' if blocks > 1 else ''} ({nbytes:,} bytes) that malloc() has "
+            f"given on line {line} outlive{'' if blocks > 1 else 's'} the launch."
+        )
+        return Finding("memory not freed", severity, (line,), file, (), "", blocks, text, advice)
+
+    def _fault(self, run: Run, fault: simt.Fault) -> Finding:
+        if fault.kind not in _FAULTS:
+            raise fault
+        kind = _FAULTS[fault.kind]
+        if kind == "out of bounds" and "freed" in fault.detail:
+            kind = "use after free"
+        severity, advice = KINDS[kind]
+        place = self._fault_place(run, fault)
+        detail = re.sub(r" at 0x[0-9a-f]+", "", re.sub(r"0x[0-9a-f]+, ", "", fault.detail))
+        threads = ((fault.block, fault.thread),) if fault.block is not None else ()
+        who = f"Thread {_dim(fault.thread)} of block {_dim(fault.block)}: " if threads else ""
+        lines = (fault.line,) if fault.line else ()
+        return Finding(kind, severity, lines, fault.file, threads, place, 1,
+                       f"{who}{detail}.", advice)  # fmt: skip
+
+    def _fault_place(self, run: Run, fault: simt.Fault) -> str:
+        if not fault.address:
+            return ""
+        shared = re.search(r"at byte ([\d,-]+) of the block's", fault.detail)
+        if shared:
+            return f"shared memory+{shared[1]}"
+        own = fault.allocation or run.memory.find(fault.address)
+        for start, address in run.addresses.items():
+            if own is not None and address == own[0]:
+                return f"{self._argument(start)}+{fault.address - address:,}"
+        return ""
+
+
+def _race(first: Access, second: Access) -> str:
+    reads = [a.instruction.opcode in ("ld", "ldmatrix", "wmma") and "store" not in
+             a.instruction.modifiers or a.instruction.opcode == "cp" and False
+             for a in (first, second)]  # fmt: skip
+    if reads[0]:
+        return "write-after-read race"
+    return "read-after-write race" if reads[1] else "write-after-write race"
+
+
+def _unravel(linear: int, extent: Dim) -> Dim:
+    x, y, _ = extent
+    return linear % x, linear // x % y, linear // (x * y)
+
+
+def _dim(place: Dim) -> str:
+    """As short as it can be: 5, (5, 1) or (5, 1, 2)."""
+    if not any(place[1:]):
+        return str(place[0])
+    return str(place if place[2] else place[:2])
+
+
+def _sentence(kind: str, o: Observation, accesses: list[Access], threads: tuple, place: str) -> str:
+    blocks = {block for block, _ in threads}
+
+    def who(k: int) -> str:
+        block, thread = threads[k]
+        if len(blocks) > 1 or k == 0:
+            return f"thread {_dim(thread)} of block {_dim(block)}"
+        return f"thread {_dim(thread)}"
+
+    def line(k: int) -> str:
+        return f"line {accesses[k].instruction.line}"
+
+    def verb(k: int) -> str:
+        opcode = accesses[k].instruction.opcode
+        return {"ld": "reads", "ldmatrix": "reads", "atom": "changes", "red": "changes"}.get(
+            opcode, "writes"
+        )
+
+    def capital(text: str) -> str:
+        return text[0].upper() + text[1:]
+
+    if kind == "uninitialised read":
+        return f"{capital(who(0))} reads {place}, which nobody has written."
+    if kind == "out of bounds":
+        return f"{capital(who(0))} leaves the variable that its address comes from: {place}."
+    if kind == "barriers do not match":
+        return (
+            f"{capital(who(0))} waits at the barrier on {line(0)}, {who(1)} at that on {line(1)}."
+        )
+    if kind == "exited before a barrier":
+        at = f" on {line(0)}" if accesses[0].instruction is not None else ""
+        return f"{capital(who(0))} has ended{at}; {who(1)} waits at the barrier on {line(1)}."
+    if o.kind in ("lanes equal", "lanes differ"):
+        same = "the same value" if o.kind == "lanes equal" else "different values"
+        return f"{capital(who(0))} and {who(1)} write {same} to {place} at once."
+    if kind == "equal values written":
+        return f"{capital(who(0))} and {who(1)} write the same value to {place}, in no order."
+    between = {
+        "warp": "no __syncwarp() between them",
+        "block": "no barrier between them",
+        "grid": "and nothing puts blocks in order",
+    }[o.scope]
+    return (
+        f"{capital(who(0))} {verb(0)} {place} on {line(0)}, {who(1)} {verb(1)} it on {line(1)}, "
+        f"{between}."
+    )
