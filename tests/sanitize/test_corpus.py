@@ -9,7 +9,17 @@ from tests.sanitize.cases import CASES, FAULTY, RIGHT, Case, Expected
 from tests.sanitize.table import findings
 
 ORDERS = ("forward", "reversed", 1, 2)
-each_case = pytest.mark.parametrize("case", CASES, ids=[case.kernel for case in CASES])
+each_case = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case,
+            id=case.kernel,
+            marks=[pytest.mark.xfail(reason=case.missed, strict=True)] if case.missed else [],
+        )
+        for case in CASES
+    ],
+)
 
 
 def placed(case: Case, expected: tuple[Expected, ...]) -> set[tuple[str, tuple[int, ...]]]:
@@ -42,7 +52,7 @@ def test_the_committed_table_is_that_of_today() -> None:
 
 
 @pytest.mark.skipif(table.record() is None, reason="not recorded yet")
-@each_case
+@pytest.mark.parametrize("case", CASES, ids=[case.kernel for case in CASES])
 def test_a_difference_to_compute_sanitizer_has_its_reason(case: Case) -> None:
     if table.differs(table.record(), case):
         assert table.why(case)
