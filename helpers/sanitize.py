@@ -147,7 +147,7 @@ class Report:
                 rows.append("<tr><td></td><td>⋮</td></tr>")
             before = n
             mark = f"background: rgba({colours[f.severity]}, 0.35);" if n in lines else ""
-            text = html.escape(self._replica.program.line(n)) or " "
+            text = html.escape(self._replica.program.line(self.file, n)) or " "
             rows.append(
                 f'<tr style="{mark}"><td style="text-align: right; padding: 1px 8px">{n}</td>'
                 f'<td style="text-align: left; white-space: pre; font-family: monospace">{text}'
@@ -203,7 +203,8 @@ def _sanitized(run: Run, order: str | int, workers: int | None) -> Sanitized:
 
 
 def _anything(result: Sanitized) -> bool:
-    return bool(result.observations or result.fault or result.unfreed or any(map(len, result.never.values())))
+    never = any(map(len, result.never.values()))
+    return bool(result.observations or result.fault or result.unfreed or never)
 
 
 def _unwritten(run: Run) -> list[tuple[int, int, int]]:
@@ -309,8 +310,8 @@ class _Findings:
 
     def _advice(self, advice: str, o: Observation) -> str:
         if o.scope == "grid":
-            return "No barrier orders blocks: let each write its own elements, use atomics, or two "\
-                   "launches."  # fmt: skip
+            return ("No barrier orders blocks: let each write its own elements, use atomics, or "
+                    "two launches.")  # fmt: skip
         return advice.format(sync="__syncwarp()" if o.scope == "warp" else "__syncthreads()")
 
     def _thread(self, a: Access) -> tuple[Dim, Dim]:

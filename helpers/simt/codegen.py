@@ -29,8 +29,8 @@ from .errors import InvalidPtx, Unsupported
 from .flow import Block, Branch, Graph, destinations, targets
 from .hostcalls import CALLS
 from .runtime import Context, Launch
-from .sanitizing import Sanitizing
 from .sanitizer import fences
+from .sanitizing import Sanitizing
 from .scopes import Component, Scope
 from .shapes import LANES, Geometry, Shapes, is_widening, signed, width
 from .stack import STACK_BYTES, function_address

@@ -222,8 +222,8 @@ class Function:
         return sanitizer.result(layout, layout.local_stride, fault)
 
     def graph(self) -> Graph:
-        """The kernel's flow graph; ids of instructions (Layout.sources) count through its blocks."""
-        return Graph(self._kernel)
+        """The kernel's flow graph; ids of instructions (Layout.sources) go through its blocks."""
+        return Graph(self._owner.source.kernel(self.name))
 
     def variables(self) -> dict[str, tuple[int, int]]:
         """(address, bytes) of the module's variables."""
@@ -231,7 +231,8 @@ class Function:
 
     def shared_place(self, offset: int) -> str:
         """A byte of the block's shared memory as variable+offset."""
-        layout = layout_of(self._module, self._kernel)
+        source = self._owner.source
+        layout = layout_of(source.module, source.kernel(self.name))
         before = [(at, name) for name, at in layout.shared_offsets.items() if at <= offset]
         if not before:
             return f"shared memory+{offset:,}"

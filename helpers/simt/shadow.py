@@ -37,7 +37,7 @@ from ctypes import c_int32, c_int64, c_uint64, c_void_p
 
 from . import runtime
 from .emitter import Emitter, vector
-from .runtime import READY, Context
+from .runtime import Context
 from .shapes import LANES
 
 TICK = 14
