@@ -113,6 +113,7 @@ def test_a_barrier_that_never_gets_its_threads_is_a_deadlock(device):
     assert caught.value.kind == "deadlock" and "2 warps" in str(caught.value)
 
 
+@pytest.mark.engine
 def test_blocks_that_are_all_stuck_at_barriers_all_end(device):
     """The first one that is found stops the others, none of whose warps would run again."""
     for _ in range(5):

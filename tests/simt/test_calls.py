@@ -290,6 +290,7 @@ def test_lanes_wait_for_a_lock_in_a_recursive_function(device):
     assert total[0] == sum(n * (n + 1) // 2 for n in out)
 
 
+@pytest.mark.engine
 def test_a_recursive_function_prints(device, capsys):
     out = np.zeros(5, np.int32)
     device.launch("tells", 1, 5, out)
