@@ -203,7 +203,7 @@ def _sanitized(run: Run, order: str | int, workers: int | None) -> Sanitized:
 
 
 def _anything(result: Sanitized) -> bool:
-    return bool(result.observations or result.fault or any(map(len, result.never.values())))
+    return bool(result.observations or result.fault or result.unfreed or any(map(len, result.never.values())))
 
 
 def _unwritten(run: Run) -> list[tuple[int, int, int]]:
@@ -243,6 +243,9 @@ class _Findings:
                 f = replace(min(once[key], f, key=lambda x: x.threads),
                             count=once[key].count + f.count)  # fmt: skip
             once[key] = f
+        for (file, line), (blocks, nbytes) in result.unfreed.items():
+            f = self._unfreed(PurePath(file).name, line, blocks, nbytes)
+            once[f.kind, f.file, f.lines] = f
         if result.fault is not None:
             f = self._fault(run, result.fault)
             once[f.kind, f.file, f.lines] = f
@@ -344,6 +347,14 @@ class _Findings:
         )
         return Finding("never written", severity, (), self.launch.program.file, (),
                        f"{name}+{int(left[0]) * size:,}", len(left), text, advice)  # fmt: skip
+
+    def _unfreed(self, file: str, line: int, blocks: int, nbytes: int) -> Finding:
+        severity, advice = KINDS["memory not freed"]
+        text = (
+            f"{blocks:,} block{'s' if blocks > 1 else ''} ({nbytes:,} bytes) that malloc() has "
+            f"given on line {line} outlive{'' if blocks > 1 else 's'} the launch."
+        )
+        return Finding("memory not freed", severity, (line,), file, (), "", blocks, text, advice)
 
     def _fault(self, run: Run, fault: simt.Fault) -> Finding:
         if fault.kind not in _FAULTS:

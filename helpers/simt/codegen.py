@@ -90,6 +90,11 @@ class Layout:
         start = self.shared_offsets.get(_RESERVED[0].name)
         return start is not None and start <= offset < start + RESERVED_BYTES
 
+    def is_array(self, offset: int) -> bool:
+        """Whether a byte of a thread's local memory is in an array of the kernel's own."""
+        before = [(at, name) for name, at in self.local_offsets.items() if at <= offset]
+        return bool(before) and "__local_depot" in max(before)[1]
+
     def parameter_offset(self, name: str) -> int:
         if name not in self.parameters:
             raise InvalidPtx(f"kernel {self.kernel.name}: '{name}' is not a parameter")

@@ -111,6 +111,10 @@ class Memory:
             self._heap = Heap(self.allocate(HEAP_BYTES))
         return self._heap
 
+    def heap_range(self) -> list[tuple[int, int, int]]:
+        """(start, bytes, 4) of the heap of kernels, if there is one."""
+        return [(self._heap.start, HEAP_BYTES, 4)] if self._heap else []
+
     def allocations(self) -> list[tuple[int, int]]:
         """All live allocations as (start, nbytes), in the order of their addresses."""
         return [(start, self._sizes[start]) for start in self._starts]
@@ -172,6 +176,7 @@ class Heap:
     """
 
     def __init__(self, start: int):
+        self.start = start
         self._lock = threading.Lock()
         self._holes = [(start, HEAP_BYTES)]  # (start, bytes), sorted
         self._sizes: dict[int, int] = {}

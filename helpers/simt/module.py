@@ -517,6 +517,10 @@ class _Run:
             result = self.system.call(name, c.block, c.worker, values, room)
             if result is None:
                 return 1
+            if self._sanitizer is not None and name == "malloc" and result:
+                self._sanitizer.allocated(result, values[0], layout.sources[number])
+            elif self._sanitizer is not None and name == "free":
+                self._sanitizer.freed(values[0])
             for r in results:
                 kind = c_int64 if name == "malloc" else c_int32
                 kind.from_address(start + layout.local_offsets[r]).value = result

@@ -73,12 +73,14 @@ class Observation:
 @dataclass(frozen=True)
 class Sanitized:
     """Everything that was seen in one launch. never: for each of the arrays that were not yet
-    written the elements that still are not."""
+    written the elements that still are not; unfreed: by file and line of the malloc() how many
+    blocks are left, and their bytes."""
 
     observations: tuple[Observation, ...]
     fault: Fault | None
     never: dict[int, np.ndarray]
     written: dict[int, int]  # start -> elements that have been
+    unfreed: dict[tuple[str, int], tuple[int, int]]
 
 
 class _Shadow:
@@ -144,10 +146,12 @@ class Sanitizer:
         workers: int | None = None,
     ):
         self.granule, self.memory, self.workers = granule, memory, workers
-        self.unwritten = list(unwritten)[: shadow.RANGES]
+        self.unwritten = list(unwritten)[: shadow.RANGES - 1]
+        self._ranges = [*self.unwritten, *memory.heap_range()]
         self.warps, self.blocks = warps, blocks
         self.shadows: dict[int, _Shadow] = {}  # by address of their state
         self._by_context: list[_Shadow] = []
+        self._blocks: dict[int, tuple[int, ptx.Instruction]] = {}  # malloc()ed in this launch
         self._overflow = OVERFLOW(lambda state: self.shadows[state].renew_ticks())
         live = memory.allocations()
         self.origin = live[0][0] if live else 0
@@ -163,13 +167,26 @@ class Sanitizer:
             one.state.spaces[k].origin, one.state.spaces[k].bytes = origin or 0, nbytes
         one.state.warps = self.warps
         one.state.overflow = ctypes.cast(self._overflow, c_void_p).value
-        one.state.range_count = len(self.unwritten)
-        for k, (start, nbytes, size) in enumerate(self.unwritten):
+        one.state.range_count = len(self._ranges)
+        for k, (start, nbytes, size) in enumerate(self._ranges):
             first = start - self.origin
             one.state.ranges[k][:] = [first, first + nbytes, size]
         context.sanitizer = ctypes.addressof(one.state)
         self.shadows[context.sanitizer] = one
         self._by_context.append(one)
+
+    def allocated(self, address: int, nbytes: int, i: ptx.Instruction) -> None:
+        """malloc() has given a block: nothing has happened in it yet."""
+        words = -(-nbytes // 4)
+        ctypes.memmove(address, np.full(words, 0x7FC00000, np.uint32).ctypes.data, 4 * words)
+        first, count = (address - self.origin) // self.granule, 4 * words // self.granule
+        for one in list(self._by_context):
+            for name in ("writes", "reads"):
+                one.array(shadow.GLOBAL, name, self.bytes)[first : first + count] = 0
+        self._blocks[address] = nbytes, i
+
+    def freed(self, address: int) -> None:
+        self._blocks.pop(address, None)
 
     # -- results ----------------------------------------
 
@@ -186,7 +203,11 @@ class Sanitizer:
         for start, nbytes, size in self.unwritten:
             never[start], written[start] = self._never(start, nbytes, size)
         ordered = sorted(found.items(), key=lambda item: item[0])
-        return Sanitized(tuple(o for _, o in ordered), fault, never, written)
+        unfreed: dict[tuple[str, int], tuple[int, int]] = {}
+        for nbytes, i in self._blocks.values():
+            count, total = unfreed.get((i.file, i.line), (0, 0))
+            unfreed[i.file, i.line] = count + 1, total + nbytes
+        return Sanitized(tuple(o for _, o in ordered), fault, never, written, unfreed)
 
     def _access(self, info: int, space: str, layout, block: int) -> Access:
         number, thread = info & (shadow.IDS - 1), info >> shadow.THREAD_AT & shadow.THREAD
@@ -213,6 +234,8 @@ class Sanitizer:
             start, offset = self._place(offset)
         elif space == "local":
             offset -= second.thread * local_stride
+            if not layout.is_array(offset):
+                return None
         return Observation(kind, scope, space, first, second, offset, start, record.count)
 
     def _at_barrier(self, record: Record, layout, kind: str) -> Observation:

@@ -66,6 +66,14 @@ def shared_variables(kernel: ptx.Kernel, names: set[str]) -> dict[str, str]:
     return {name: next(iter(s)) for name, s in found.items() if len(s) == 1}
 
 
+def _place(i: ptx.Instruction) -> tuple | None:
+    """The register and offset of an ld or atom's address."""
+    address = i.operands[1] if len(i.operands) > 1 else None
+    if not isinstance(address, ptx.Address) or not isinstance(address.base, ptx.Register):
+        return None
+    return address.base.name, address.offset
+
+
 @dataclass
 class _Touch:
     """Who accesses a granule: the lanes, and the id of the instruction."""
@@ -105,6 +113,8 @@ class Sanitizing:
         self.granule = granule(e.kernel)
         self.waits = bool(waiting_loops(graph))
         accesses = [i for b in graph.blocks for i in b.instructions]
+        # A plain read of what a compare-and-swap then changes is its first guess.
+        self.guessed = {_place(i) for i in accesses if i.opcode == "atom" and "cas" in i.modifiers}
         self.strong = any(map(self._is_strong, accesses))
         self._groups: dict[int, list[tuple[Access, int]]] = {}  # by id() of their first
         self._later: set[int] = set()  # id()s of the others
@@ -139,7 +149,11 @@ class Sanitizing:
         if i.opcode in ("atom", "red"):
             return True
         return i.opcode in ("ld", "st") and bool(
-            _MEANT & set(i.modifiers) or "volatile" in i.modifiers and self.waits
+            _MEANT & set(i.modifiers)
+            or "volatile" in i.modifiers
+            and self.waits
+            or i.opcode == "ld"
+            and _place(i) in self.guessed
         )
 
     def block(self, instructions: list[ptx.Instruction]) -> None:
