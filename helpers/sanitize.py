@@ -240,8 +240,9 @@ class _Findings:
             f = self._finding(run, o)
             key = f.kind, f.file, f.lines
             if key in once:
-                f = replace(min(once[key], f, key=lambda x: x.threads),
-                            count=once[key].count + f.count)  # fmt: skip
+                count = once[key].count + f.count
+                example = min(once[key], f, key=lambda x: (self._shared_by(x), x.threads))
+                f = replace(example, count=count)
             once[key] = f
         for (file, line), (blocks, nbytes) in result.unfreed.items():
             f = self._unfreed(PurePath(file).name, line, blocks, nbytes)
@@ -257,8 +258,20 @@ class _Findings:
         for key, f in once.items():
             old = self._found.get(key)
             if old is not None:
-                f = replace(old, count=max(old.count, f.count))
+                f = replace(min(old, f, key=self._shared_by), count=max(old.count, f.count))
             self._found[key] = f
+
+    def _shared_by(self, f: Finding) -> int:
+        """What the threads of a finding share: 0 the grid, 1 a block, 2 a warp.
+
+        The example told is the one whose threads share least: what puts those in order puts the
+        others in order too, so its advice is for all.
+        """
+        if len({block for block, _ in f.threads}) > 1:
+            return 0
+        width, height, _ = self.launch.block
+        warps = {(x + width * (y + height * z)) // 32 for _, (x, y, z) in f.threads}
+        return 1 if len(warps) > 1 else 2
 
     # -- one finding ----------------------------------------
 

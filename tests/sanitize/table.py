@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from helpers.sanitize import sanitize
+from helpers.sanitize import Report, sanitize
 from tests.sanitize.cases import FAULTY, RIGHT, Case
 
 FOLDER = Path(__file__).resolve().parent
@@ -48,13 +48,17 @@ def record() -> dict | None:
     return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else None
 
 
-def findings(case: Case, order: str | int = "forward") -> list[tuple[str, tuple[int, ...]]]:
-    """Kind and different lines of each finding of helpers.sanitize."""
-    report = sanitize(
+def sanitized(case: Case, order: str | int = "forward") -> Report:
+    """What helpers.sanitize reports of a case."""
+    return sanitize(
         (case.path, case.kernel), *case.values(),
         grid=case.grid, block=case.block, shared=case.shared, order=order,
     )  # fmt: skip
-    return [(f.kind, tuple(dict.fromkeys(f.lines))) for f in report.findings]
+
+
+def findings(case: Case, order: str | int = "forward") -> list[tuple[str, tuple[int, ...]]]:
+    """Kind and different lines of each of its findings."""
+    return [(f.kind, tuple(dict.fromkeys(f.lines))) for f in sanitized(case, order).findings]
 
 
 def theirs(recorded: dict, case: Case) -> list[str]:

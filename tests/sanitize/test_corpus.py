@@ -38,6 +38,20 @@ def test_what_is_planted_is_found_and_nothing_else(case: Case, order: str | int)
     assert set(found) <= expected | placed(case, case.besides)
 
 
+@pytest.mark.parametrize("kernel, advised", [
+    ("matmul_tiled_no_first_barrier", ["__syncwarp()", "__syncthreads()"]),  # As, Bs
+    ("matmul_tiled_no_second_barrier", ["__syncwarp()", "__syncthreads()"]),
+    ("smooth_in_place", ["No barrier orders blocks"]),
+])  # fmt: skip
+def test_advice_is_for_the_threads_that_share_least(kernel: str, advised: list[str]) -> None:
+    """A row of As is stored and read by one warp, a tile of Bs by all warps of the block."""
+    (case,) = (case for case in FAULTY if case.kernel == kernel)
+    for order in ORDERS:
+        report = table.sanitized(case, order)
+        for finding, advice in zip(report.findings, advised, strict=True):
+            assert advice in finding.advice
+
+
 def test_half_of_the_corpus_is_right() -> None:
     assert len(CASES) >= 44
     assert abs(len(FAULTY) - len(RIGHT)) <= 0.1 * len(CASES)
