@@ -63,8 +63,8 @@ __global__ void cp_async_without_wait(const float *x, float *out)
     __shared__ float s[128];
     int t = threadIdx.x;
     unsigned to = (unsigned)__cvta_generic_to_shared(&s[t]);
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"        // <- 1
-                 :: "r"(to), "l"(x + t) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"
+                 :: "r"(to), "l"(x + t) : "memory");               // <- 1
     __syncthreads();
     out[t] = s[127 - t];                           // <- 2
     asm volatile("cp.async.wait_all;" ::: "memory");
@@ -75,8 +75,8 @@ __global__ void cp_async_without_barrier(const float *x, float *out)
     __shared__ float s[128];
     int t = threadIdx.x;
     unsigned to = (unsigned)__cvta_generic_to_shared(&s[t]);
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"        // <- 1
-                 :: "r"(to), "l"(x + t) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"
+                 :: "r"(to), "l"(x + t) : "memory");               // <- 1
     asm volatile("cp.async.wait_all;" ::: "memory");
     out[t] = s[127 - t];                           // <- 2
 }
