@@ -100,6 +100,8 @@ class _Shadow:
                 setattr(space, name, array.ctypes.data + _SLACK)
                 if size == 4:
                     self.entries.append(array.view(np.uint32))
+        self.lane_clocks = np.zeros((LANES, LANES, LANES), np.int32)
+        self.state.lane_clocks = self.lane_clocks.ctypes.data
         self.records = (Record * shadow.RECORDS)()
         self.state.records = ctypes.addressof(self.records)
 
@@ -122,6 +124,7 @@ class _Shadow:
         for name in ("clocks", "released", "arriving", "opened"):
             array = np.ctypeslib.as_array(getattr(self.state, name))
             array[array < (1 << 30)] = 2
+        self.lane_clocks[:] = 2
         np.ctypeslib.as_array(self.state.limit)[:] = 3 << shadow.TICK
 
     def array(self, space: int, name: str, nbytes: int) -> np.ndarray:

@@ -243,7 +243,9 @@ class Sanitizing:
         if i.opcode in ("membar", "fence"):
             self.event("release")
             self.event("acquire")
-        elif i.name == "bar.warp.sync" or i.opcode in _TOGETHER:
+        elif i.name == "bar.warp.sync" or i.opcode in ("shfl", "vote", "match", "redux"):
+            self._meet(i.operands[-1])
+        elif i.opcode in _TOGETHER:
             self.event("sync_warp")
         elif i.opcode == "mbarrier" and words & {"arrive", "arrive_drop"}:
             self.event("release")
@@ -252,6 +254,17 @@ class Sanitizing:
             self.event("acquire")
         elif i.opcode == "cp" and "mbarrier" in words:
             self.event("release")
+
+    def _meet(self, members: object) -> None:
+        """The active lanes meet, each with the lanes of its member mask."""
+        e, shape = self.e, self.e.shapes.of(members)
+        if shape is not None and shape.uniform and shape.value in (-1, (1 << 32) - 1):
+            self.event("sync_warp")
+            return
+        lanes = e.spread(e.lanes(members, "b32"))
+        e.line(
+            f"call void @san.sync_lanes(ptr %s, i32 %w, {vector('i32')} {lanes}, i32 {e.mask})"
+        )
 
     # -- accesses ----------------------------------------
 
