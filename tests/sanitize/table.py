@@ -27,8 +27,7 @@ INTRODUCTION = """\
 
 This folder has {faulty} small kernels with one planted fault each, and {right} right ones that look
 suspicious (`cases.py`, `kernels/`). `test_corpus.py` holds `helpers.sanitize` to finding each fault
-with its lines, whatever the order of the warps, and nothing in the right ones; what it misses says
-so.
+with its lines, whatever the order of the warps, and nothing in the right ones.
 
 The tables show that beside NVIDIA's compute-sanitizer. Numbers are lines of the `.cu` file, the one
 earlier in the program first. This page is made by `python -m tests.sanitize.table`.
@@ -74,13 +73,12 @@ def theirs(recorded: dict, case: Case) -> list[str]:
 
 
 def why(case: Case) -> str:
-    return case.missed or WHY.get(case.kernel, WHY.get(case.file, ""))
+    return WHY.get(case.kernel, WHY.get(case.file, ""))
 
 
 def differs(recorded: dict, case: Case) -> bool:
     """Whether one finds something wrong and the other does not."""
-    ours = not (case.right or case.missed)
-    return ours != bool(theirs(recorded, case))
+    return bool(theirs(recorded, case)) == case.right
 
 
 def page() -> str:
@@ -101,7 +99,7 @@ def page() -> str:
 def _row(recorded: dict | None, case: Case) -> str:
     ours = "; ".join(_text(*f) for f in findings(case)) or "–"
     other = ("<br>".join(theirs(recorded, case)) or "–") if recorded else ""
-    reason = why(case) if case.missed or recorded and differs(recorded, case) else ""
+    reason = why(case) if recorded and differs(recorded, case) else ""
     return f"| `{case.kernel}` | {case.file} | {ours} | {other} | {reason} |"
 
 
