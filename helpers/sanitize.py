@@ -203,7 +203,12 @@ def _sanitized(run: Run, order: str | int, workers: int | None) -> Sanitized:
 
 
 def _anything(result: Sanitized) -> bool:
-    return bool(result.observations or result.fault or result.unfreed or any(map(len, result.never.values())))
+    return bool(
+        result.observations
+        or result.fault
+        or result.unfreed
+        or any(map(len, result.never.values()))
+    )
 
 
 def _unwritten(run: Run) -> list[tuple[int, int, int]]:
@@ -322,8 +327,10 @@ class _Findings:
 
     def _advice(self, advice: str, o: Observation) -> str:
         if o.scope == "grid":
-            return "No barrier orders blocks: let each write its own elements, use atomics, or two "\
-                   "launches."  # fmt: skip
+            return (
+                "No barrier orders blocks: let each write its own elements, use atomics, or make "
+                "it two launches."
+            )
         return advice.format(sync="__syncwarp()" if o.scope == "warp" else "__syncthreads()")
 
     def _thread(self, a: Access) -> tuple[Dim, Dim]:

@@ -29,8 +29,8 @@ from .errors import InvalidPtx, Unsupported
 from .flow import Block, Branch, Graph, destinations, targets
 from .hostcalls import CALLS
 from .runtime import Context, Launch
-from .sanitizing import Sanitizing
 from .sanitizer import fences
+from .sanitizing import Sanitizing
 from .scopes import Component, Scope
 from .shapes import LANES, Geometry, Shapes, is_widening, signed, width
 from .stack import STACK_BYTES, function_address
@@ -78,6 +78,9 @@ class Layout:
     counters: Counters | None = None  # of code that counts
     granule: int = 0  # of code that sanitizes; and the accesses that a fence may follow
     fences: set[int] = field(default_factory=set)
+    # Offsets of parameters: of arrays that may be written (None: any), and others that are read.
+    written: set[int] | None = None
+    read_only: list[int] = field(default_factory=list)
 
     def for_launches(self) -> Layout:
         """Without what only code generation needs."""

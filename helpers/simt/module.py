@@ -230,6 +230,7 @@ class Function:
         sanitizer = Sanitizer(
             layout.granule, memory, blocks, code.geometry.warps, unwritten, order, workers
         )
+        sanitizer.protect(layout, parameters)
         fault = None
         try:
             self._perform(
@@ -241,7 +242,7 @@ class Function:
         return sanitizer.result(layout, layout.local_stride, fault)
 
     def graph(self) -> Graph:
-        """The kernel's flow graph; ids of instructions (Layout.sources) count through its blocks."""
+        """The kernel's flow graph; instructions' ids (Layout.sources) count through its blocks."""
         return Graph(self._kernel)
 
     def variables(self) -> dict[str, tuple[int, int]]:

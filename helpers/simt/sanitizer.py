@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import random
@@ -15,7 +16,7 @@ from . import ptx, shadow
 from .errors import Fault
 from .flow import Graph
 from .memory import Memory
-from .runtime import READY, WROTE
+from .runtime import WROTE
 from .shadow import Record, Space, State
 from .shapes import LANES
 
@@ -109,6 +110,8 @@ class _Shadow:
         """Pages that are only there once they are touched."""
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
         self.keep.append(mmap.mmap(-1, nbytes, flags=flags))
+        with contextlib.suppress(OSError, AttributeError):
+            self.keep[-1].madvise(mmap.MADV_HUGEPAGE)  # as Memory has it
         return np.frombuffer(self.keep[-1], np.uint8)
 
     def renew_ticks(self) -> None:
@@ -154,6 +157,7 @@ class Sanitizer:
         self.warps, self.blocks = warps, blocks
         self.shadows: dict[int, _Shadow] = {}  # by address of their state
         self._by_context: list[_Shadow] = []
+        self._read_only: list[int] = []  # slots of layout.read_only
         self._blocks: dict[int, tuple[int, ptx.Instruction]] = {}  # malloc()ed in this launch
         self._overflow = OVERFLOW(lambda state: self.shadows[state].renew_ticks())
         live = memory.allocations()
@@ -162,6 +166,19 @@ class Sanitizer:
         self.warp_order = _permutation(warps, order, c_int32)
         self.block_order = _permutation(blocks, order, c_int64)
 
+    def protect(self, layout, parameters: bytes) -> None:
+        """Finds the arrays that this launch only reads, which need not be looked at."""
+
+        def array(at: int) -> tuple[int, int] | None:
+            return self.memory.find(int.from_bytes(parameters[at : at + 8], "little"))
+
+        written = {array(at) for at in layout.written or ()}
+        unset = {start for start, _, _ in self.unwritten}
+        for k, at in enumerate(layout.read_only):
+            found = array(at)
+            if found is not None and found not in written and found[0] not in unset:
+                self._read_only.append(k)
+
     def attach(self, context, shared_bytes: int, local_bytes: int) -> None:
         """Gives a worker its shadow memory."""
         one = _Shadow((shared_bytes, local_bytes, self.bytes), self.granule)
@@ -169,6 +186,8 @@ class Sanitizer:
         for k, (origin, nbytes) in enumerate((*places, (self.origin, self.bytes))):
             one.state.spaces[k].origin, one.state.spaces[k].bytes = origin or 0, nbytes
         one.state.warps = self.warps
+        for k in self._read_only:
+            one.state.read_only[k] = 1
         one.state.overflow = ctypes.cast(self._overflow, c_void_p).value
         one.state.range_count = len(self._ranges)
         for k, (start, nbytes, size) in enumerate(self._ranges):

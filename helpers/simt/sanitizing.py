@@ -44,26 +44,59 @@ def granule(kernel: ptx.Kernel) -> int:
     return min(sizes)
 
 
-def shared_variables(kernel: ptx.Kernel, names: set[str]) -> dict[str, str]:
-    """For each register that is computed from one shared variable's address its name."""
-    found: dict[str, set[str]] = {}
+UNKNOWN = "?"
+
+
+def address_sources(
+    kernel: ptx.Kernel, shared: set[str], parameters: dict[str, int]
+) -> dict[str, set[str | int]]:
+    """What each register may have been computed from: names of shared variables, offsets of
+    parameters, and UNKNOWN for what is loaded and may be an address."""
+    found: dict[str, set[str | int]] = {}
     instructions = [i for i in kernel.body if isinstance(i, ptx.Instruction)]
     changed = True
     while changed:
         changed = False
         for i in instructions:
-            if i.opcode in ("ld", "atom", "call"):
-                continue
+            more: set[str | int] = set()
+            for o in i.operands[1:]:
+                more |= {o.name} & shared if isinstance(o, ptx.Symbol) else set()
+                more |= {x for r in registers_in(o) for x in found.get(r, ())}
+            if i.opcode == "ld":
+                symbol = i.operands[1].base
+                at = parameters.get(symbol.name) if isinstance(symbol, ptx.Symbol) else None
+                more = {UNKNOWN if at is None else at + symbol.offset + i.operands[1].offset}
+            elif i.opcode in ("atom", "call"):
+                more = {UNKNOWN}
             for name in destinations(i):
+                wide = kernel.registers[name] in ("b64", "u64", "s64")
+                new = more if wide else more - {UNKNOWN} - set(parameters.values())
                 before = found.setdefault(name, set())
-                more = {o.name for o in i.operands[1:] if isinstance(o, ptx.Symbol)} & names
-                for o in i.operands[1:]:
-                    for r in registers_in(o):
-                        more |= found.get(r, set())
-                if not more <= before:
-                    before |= more
+                if not new <= before:
+                    before |= new
                     changed = True
-    return {name: next(iter(s)) for name, s in found.items() if len(s) == 1}
+    return found
+
+
+def _written_parameters(
+    instructions: list[ptx.Instruction], sources: dict[str, set[str | int]]
+) -> set[int] | None:
+    """The parameters through which a kernel writes to memory; None: it may be any."""
+    written: set[int] = set()
+    for i in instructions:
+        if i.opcode not in ("st", "atom", "red", "wmma", "call") or {
+            m.split("::")[0] for m in i.modifiers
+        } & {"shared", "local", "param"}:
+            continue
+        if i.opcode == "wmma" and "store" not in i.modifiers:
+            continue
+        address = next((o for o in i.operands if isinstance(o, ptx.Address)), None)
+        base = address.base if address is not None else None
+        found = sources.get(base.name) if isinstance(base, ptx.Register) else None
+        if not found or UNKNOWN in found:
+            return None
+        written |= {x for x in found if isinstance(x, int)}
+    return written
 
 
 def _place(i: ptx.Instruction) -> tuple | None:
@@ -119,7 +152,8 @@ class Sanitizing:
         self._groups: dict[int, list[tuple[Access, int]]] = {}  # by id() of their first
         self._later: set[int] = set()  # id()s of the others
         self.variables = e.layout.shared_sizes
-        self.origins = shared_variables(e.kernel, set(self.variables))
+        self.sources = address_sources(e.kernel, set(self.variables), e.layout.parameters)
+        e.layout.written = _written_parameters(accesses, self.sources)
         shadow.declare(e)
         self._used: set[str] = set()
 
@@ -262,9 +296,7 @@ class Sanitizing:
             self.event("sync_warp")
             return
         lanes = e.spread(e.lanes(members, "b32"))
-        e.line(
-            f"call void @san.sync_lanes(ptr %s, i32 %w, {vector('i32')} {lanes}, i32 {e.mask})"
-        )
+        e.line(f"call void @san.sync_lanes(ptr %s, i32 %w, {vector('i32')} {lanes}, i32 {e.mask})")
 
     # -- accesses ----------------------------------------
 
@@ -292,6 +324,31 @@ class Sanitizing:
         operation = "atomic" if atomic else "write" if i.opcode == "st" else "read"
         values = self._spill(stored) if stored else "null"
 
+        skip = None
+        if operation == "read" and access.space == "global" and not strong:
+            skip = self._read_only(access)
+        if skip is not None:
+            look, skipped = e.fresh("look")[1:], e.fresh("skipped")[1:]
+            e.line(f"br i1 {skip}, label %{skipped}, label %{look}")
+            e.label(look)
+        self._look(operation, members, address, strong, values)
+        if skip is not None:
+            e.line(f"br label %{skipped}")
+            e.label(skipped)
+        if i.opcode != "st" and (atomic or volatile or words & _MEANT):
+            self.event("acquire")
+
+    def _look(
+        self,
+        operation: str,
+        members: list[tuple[Access, int]],
+        address: Lanes,
+        strong: bool,
+        values: str,
+    ) -> None:
+        """Compares accesses with what was there before, and notes them."""
+        access = members[0][0]
+
         def lanes() -> None:
             for one, number in members:
                 self._lanes(operation, one, address, number, strong, values)
@@ -306,8 +363,6 @@ class Sanitizing:
         else:
             low = min(a.address.offset for a, _ in members) + min(address.pattern)
             self._by_window(operation, access, address, low, touched, lanes)
-        if i.opcode != "st" and (atomic or volatile or words & _MEANT):
-            self.event("acquire")
 
     def _spill(self, stored: list[Lanes]) -> str:
         """The values of a store, lane after lane, for each of its elements."""
@@ -330,13 +385,11 @@ class Sanitizing:
         e, access = self.e, members[0][0]
         base = access.address.base
         name = (
-            self.origins.get(base.name)
+            self._only_source(base)
             if isinstance(base, ptx.Register)
-            else (
-                base.name if isinstance(base, ptx.Symbol) and base.name in self.variables else None
-            )
+            else getattr(base, "name", None)
         )
-        if name is None:
+        if name not in self.variables:
             return
         low = e.layout.shared_offsets[name]
         room = self.variables[name] - access.size
@@ -371,6 +424,27 @@ class Sanitizing:
             )
         e.line(f"br label %{on}")
         e.label(on)
+
+    def _only_source(self, base: ptx.Register) -> str | int | None:
+        found = self.sources.get(base.name, set())
+        return next(iter(found)) if len(found) == 1 else None
+
+    def _read_only(self, access: Access) -> str | None:
+        """For a read through a parameter an i1: the launch writes nothing to that array."""
+        e, base = self.e, access.address.base
+        at = self._only_source(base) if isinstance(base, ptx.Register) else None
+        slots = e.layout.read_only
+        if not isinstance(at, int) or e.layout.written is None or at in e.layout.written:
+            return None
+        if at not in slots:
+            if len(slots) == shadow.PARAMETERS:
+                return None
+            slots.append(at)
+        p = e.at_entry(
+            f"getelementptr i8, ptr %s, "
+            f"i64 {runtime.offset(State, 'read_only') + 4 * slots.index(at)}"
+        )
+        return e.at_entry(f"icmp ne i32 {e.at_entry(f'load i32, ptr {p}')}, 0")
 
     def _outside(self) -> None:
         ir = self.ir

@@ -37,7 +37,7 @@ from ctypes import c_int32, c_int64, c_uint64, c_void_p
 
 from . import runtime
 from .emitter import Emitter, vector
-from .runtime import READY, Context
+from .runtime import Context
 from .shapes import LANES
 
 TICK = 14
@@ -58,6 +58,7 @@ KIND_AT, SCOPE_AT, SPACE_AT, ACQUIRED_AT = 36, 40, 42, 44
 RECORDS = 4096  # slots of the table
 RANGES = 16
 BARRIERS = 16
+PARAMETERS = 32
 
 
 class Space(ctypes.Structure):
@@ -103,6 +104,7 @@ class State(ctypes.Structure):
         ("acquired", c_int32),
         ("warps", c_int32),
         ("unused", c_int32),
+        ("read_only", c_int32 * PARAMETERS),  # arrays that the launch does not write to
         ("granule", c_int64),
         ("range_count", c_int64),
         ("ranges", c_int64 * 3 * RANGES),  # not yet written: first byte, end, bytes of an element
