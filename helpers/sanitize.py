@@ -291,7 +291,11 @@ class _Findings:
             "mismatch": "barriers do not match",
             "exited": "exited before a barrier",
         }.get(o.kind)
-        if o.kind in ("uninitialised", "outside"):
+        freed = [a.instruction and a.instruction.opcode == "call" for a in accesses]
+        if any(freed):
+            kind = "use after free"
+            accesses = [o.second, o.first] if freed[1] else accesses
+        elif o.kind in ("uninitialised", "outside"):
             accesses = [o.second]
         elif kind is None or o.kind == "equal value":
             accesses = list(self._order.first(o.first, o.second))
@@ -446,6 +450,10 @@ def _sentence(kind: str, o: Observation, accesses: list[Access], threads: tuple,
     def capital(text: str) -> str:
         return text[0].upper() + text[1:]
 
+    if kind == "use after free":
+        return (
+            f"{capital(who(1))} {verb(1)} {place} on {line(1)}; {who(0)} has freed it on {line(0)}."
+        )
     if kind == "uninitialised read":
         return f"{capital(who(0))} reads {place}, which nobody has written."
     if kind == "out of bounds":

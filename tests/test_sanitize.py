@@ -238,6 +238,20 @@ __global__ void f(float *x)
     assert kinds["memory not freed"].lines == (3,) and kinds["memory not freed"].count == 4
 
 
+def test_memory_that_free_has_taken_back():
+    source = """\
+__global__ void f(float *x)
+{
+    float *p = (float *)malloc(8);
+    p[0] = 1;
+    free(p);
+    x[threadIdx.x] = p[0];
+}
+"""
+    f, report = finding(source, np.zeros(4, np.float32), kind="use after free", grid=1, block=4)
+    assert f.lines == (5, 6) and [one.kind for one in report.findings] == ["use after free"]
+
+
 def test_findings_are_values():
     (f,) = exchange().findings
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -28,6 +28,7 @@ from .hostcalls import System
 from .memory import Memory
 from .runtime import FAULT_KINDS, READY, SLACK, WROTE, Context, Launch
 from .sanitizer import Sanitized, Sanitizer
+from .shadow import THREAD_AT
 from .shapes import LANES, Geometry
 from .stack import AREA, expand, function_address
 from .tracing import NotReached, Record, Trace
@@ -521,7 +522,8 @@ class _Run:
             if self._sanitizer is not None and name == "malloc" and result:
                 self._sanitizer.allocated(result, values[0], layout.sources[number])
             elif self._sanitizer is not None and name == "free":
-                self._sanitizer.freed(values[0])
+                info = (warp * LANES + lane) << THREAD_AT | number
+                self._sanitizer.freed(values[0], c, info)
             for r in results:
                 kind = c_int64 if name == "malloc" else c_int32
                 kind.from_address(start + layout.local_offsets[r]).value = result

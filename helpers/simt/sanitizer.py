@@ -207,8 +207,17 @@ class Sanitizer:
                 one.array(shadow.GLOBAL, name, self.bytes)[first : first + count] = 0
         self._blocks[address] = nbytes, i
 
-    def freed(self, address: int) -> None:
-        self._blocks.pop(address, None)
+    def freed(self, address: int, context, info: int) -> None:
+        """free() has taken a block: what the worker accesses there from now on is wrong. info:
+        the instruction's id and the thread."""
+        nbytes, _ = self._blocks.pop(address, (0, None))
+        one = self.shadows[context.sanitizer]
+        first, count = (address - self.origin) // self.granule, nbytes // self.granule
+        info |= one.state.block << shadow.REST_AT + 12
+        for name in ("writes", "reads", "write_info", "write_info2"):
+            array = one.array(shadow.GLOBAL, name, self.bytes)
+            value = {"writes": shadow.FREED, "reads": 0}.get(name, info)
+            array[first : first + count] = value
 
     # -- results ----------------------------------------
 
@@ -351,7 +360,8 @@ class Sanitizer:
                 address=int(places[k]),
             )
             o = self._observation(record, layout, 0)
-            if o is not None:
+            if o is not None and "call" not in (o.first.instruction.opcode,
+                                                o.second.instruction.opcode):  # fmt: skip
                 _add(found, record.key, o)
 
 

@@ -41,6 +41,9 @@ def granule(kernel: ptx.Kernel) -> int:
         if isinstance(i, ptx.Instruction) and i.opcode in ("ld", "st", "atom", "red"):
             if "param" not in i.modifiers and "const" not in i.modifiers:
                 sizes.append(ptx.SIZES[i.modifiers[-1]])
+        elif isinstance(i, ptx.Instruction) and i.opcode == "wmma" and i.modifiers[0] != "mma":
+            digits = "".join(c for c in i.modifiers[-1] if c.isdigit())
+            sizes.append(max(1, int(digits) // 8))
     return min(sizes)
 
 
@@ -363,6 +366,12 @@ class Sanitizing:
         else:
             low = min(a.address.offset for a, _ in members) + min(address.pattern)
             self._by_window(operation, access, address, low, touched, lanes)
+
+    def piece(self, operation: str, space: str, size: int, addresses: str, number: int) -> None:
+        """Accesses of `size` bytes by all lanes, as part of an instruction of the whole warp."""
+        kind = f"b{8 * min(size, 8)}"
+        access = Access(space, kind, 1, ptx.Address(ptx.Immediate(0, "int"), 0))
+        self._lanes(operation, access, Lanes("i64", addresses, None), number, False, "null")
 
     def _spill(self, stored: list[Lanes]) -> str:
         """The values of a store, lane after lane, for each of its elements."""

@@ -43,6 +43,7 @@ from .shapes import LANES
 TICK = 14
 STRONG, BLOCKS, WARPS, SEVERAL = 1 << 13, 1 << 12, 1 << 11, 1 << 10
 THREAD = 1023
+FREED = (1 << 32) - (1 << TICK) | WARPS  # in conflict with every later access
 LAST_TICK = (1 << 32 - TICK) - 1024
 THREAD_AT, REST_AT = 18, 28
 IDS = 1 << THREAD_AT

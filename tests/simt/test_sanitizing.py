@@ -1,4 +1,4 @@
-"""What the engine's sanitizer sees: order of accesses by barriers, warps' meetings, fences, flags."""
+"""What the engine's sanitizer sees: order by barriers, meetings of a warp, fences and flags."""
 
 from __future__ import annotations
 
@@ -13,8 +13,25 @@ from helpers.simt import sanitizer, shadow
 from helpers.simt.program_order import ProgramOrder
 
 SOURCE = r"""
-#include <cuda_fp16.h>
+#include <mma.h>
+using namespace nvcuda;
 extern "C" {
+__global__ void tensor(const half *a, float *c) {
+    __shared__ half t[16 * 16];
+    __shared__ float s[16 * 16];
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> fa;
+    wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::row_major> fb;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum;
+    for (int k = threadIdx.x; k < 256; k += 32) t[k] = a[k];
+    __syncwarp();
+    wmma::fill_fragment(sum, 0);
+    wmma::load_matrix_sync(fa, t, 16);
+    wmma::load_matrix_sync(fb, t, 16);
+    wmma::mma_sync(sum, fa, fb, sum);
+    wmma::store_matrix_sync(s, sum, 16, wmma::mem_row_major);
+    __syncwarp();
+    for (int k = threadIdx.x; k < 256; k += 32) c[k] = s[255 - k];
+}
 __global__ void bytes(unsigned char *x) {
     __shared__ unsigned char s[128];
     int t = threadIdx.x;
@@ -130,6 +147,12 @@ def test_neighbouring_bytes_are_no_race(device, order):
     x = np.arange(128, dtype=np.uint8)
     assert seen(device, "bytes", 1, 128, x, order=order) == set()
     np.testing.assert_array_equal(x, np.arange(128)[::-1] + 1)
+
+
+def test_tiles_of_a_tensor_core_in_shared_memory(device):
+    a, c = np.ones((16, 16), np.float16), np.zeros((16, 16), np.float32)
+    assert seen(device, "tensor", 1, 32, a, c) == set()
+    np.testing.assert_array_equal(c, np.full((16, 16), 16))
 
 
 def test_an_element_of_a_vector_that_another_lane_stored(device):
