@@ -203,8 +203,12 @@ def _sanitized(run: Run, order: str | int, workers: int | None) -> Sanitized:
 
 
 def _anything(result: Sanitized) -> bool:
-    never = any(map(len, result.never.values()))
-    return bool(result.observations or result.fault or result.unfreed or never)
+    return bool(
+        result.observations
+        or result.fault
+        or result.unfreed
+        or any(map(len, result.never.values()))
+    )
 
 
 def _unwritten(run: Run) -> list[tuple[int, int, int]]:
@@ -241,8 +245,9 @@ class _Findings:
             f = self._finding(run, o)
             key = f.kind, f.file, f.lines
             if key in once:
-                f = replace(min(once[key], f, key=lambda x: x.threads),
-                            count=once[key].count + f.count)  # fmt: skip
+                count = once[key].count + f.count
+                example = min(once[key], f, key=lambda x: (self._shared_by(x), x.threads))
+                f = replace(example, count=count)
             once[key] = f
         for (file, line), (blocks, nbytes) in result.unfreed.items():
             f = self._unfreed(PurePath(file).name, line, blocks, nbytes)
@@ -258,8 +263,20 @@ class _Findings:
         for key, f in once.items():
             old = self._found.get(key)
             if old is not None:
-                f = replace(old, count=max(old.count, f.count))
+                f = replace(min(old, f, key=self._shared_by), count=max(old.count, f.count))
             self._found[key] = f
+
+    def _shared_by(self, f: Finding) -> int:
+        """What the threads of a finding share: 0 the grid, 1 a block, 2 a warp.
+
+        The example told is the one whose threads share least: what puts those in order puts the
+        others in order too, so its advice is for all.
+        """
+        if len({block for block, _ in f.threads}) > 1:
+            return 0
+        width, height, _ = self.launch.block
+        warps = {(x + width * (y + height * z)) // 32 for _, (x, y, z) in f.threads}
+        return 1 if len(warps) > 1 else 2
 
     # -- one finding ----------------------------------------
 
@@ -274,7 +291,11 @@ class _Findings:
             "mismatch": "barriers do not match",
             "exited": "exited before a barrier",
         }.get(o.kind)
-        if o.kind in ("uninitialised", "outside"):
+        freed = [a.instruction and a.instruction.opcode == "call" for a in accesses]
+        if any(freed):
+            kind = "use after free"
+            accesses = [o.second, o.first] if freed[1] else accesses
+        elif o.kind in ("uninitialised", "outside"):
             accesses = [o.second]
         elif kind is None or o.kind == "equal value":
             accesses = list(self._order.first(o.first, o.second))
@@ -310,8 +331,10 @@ class _Findings:
 
     def _advice(self, advice: str, o: Observation) -> str:
         if o.scope == "grid":
-            return ("No barrier orders blocks: let each write its own elements, use atomics, or "
-                    "two launches.")  # fmt: skip
+            return (
+                "No barrier orders blocks: let each write its own elements, use atomics, or make "
+                "it two launches."
+            )
         return advice.format(sync="__syncwarp()" if o.scope == "warp" else "__syncthreads()")
 
     def _thread(self, a: Access) -> tuple[Dim, Dim]:
@@ -427,6 +450,10 @@ def _sentence(kind: str, o: Observation, accesses: list[Access], threads: tuple,
     def capital(text: str) -> str:
         return text[0].upper() + text[1:]
 
+    if kind == "use after free":
+        return (
+            f"{capital(who(1))} {verb(1)} {place} on {line(1)}; {who(0)} has freed it on {line(0)}."
+        )
     if kind == "uninitialised read":
         return f"{capital(who(0))} reads {place}, which nobody has written."
     if kind == "out of bounds":

@@ -136,8 +136,9 @@ def _area(e: Emitter) -> str:
     slot, complete = _SLOT, _COMPLETE
     if e.sanitizing:
         slot = slot.replace("  %first1", f"{_noting('%old', '%mask')}\n  %first1")
-        note = _noting("%e.p", "%now")
-        complete = complete.replace("  store i32 %rest", f"{note}\n  store i32 %rest")
+        complete = complete.replace(
+            "  store i32 %rest", f"{_noting('%e.p', '%now')}\n  store i32 %rest"
+        )
     e.function("@async.slot", "ptr @async.slot(ptr %area, ptr %shared) noinline", slot)
     head = f"void @async.complete(ptr %area, {_V} %limit, ptr %shared) noinline"
     e.function("@async.complete", head, complete)

@@ -78,6 +78,9 @@ class Layout:
     counters: Counters | None = None  # of code that counts
     granule: int = 0  # of code that sanitizes; and the accesses that a fence may follow
     fences: set[int] = field(default_factory=set)
+    # Offsets of parameters: of arrays that may be written (None: any), and others that are read.
+    written: set[int] | None = None
+    read_only: list[int] = field(default_factory=list)
 
     def for_launches(self) -> Layout:
         """Without what only code generation needs."""

@@ -27,6 +27,7 @@ from .image import Head, Image, Source
 from .memory import Memory
 from .runtime import FAULT_KINDS, READY, SLACK, WROTE, Context, Launch
 from .sanitizer import Sanitized, Sanitizer
+from .shadow import THREAD_AT
 from .shapes import LANES, Geometry
 from .stack import AREA
 from .tracing import NotReached, Record, Trace
@@ -211,6 +212,7 @@ class Function:
         sanitizer = Sanitizer(
             layout.granule, memory, blocks, code.geometry.warps, unwritten, order, workers
         )
+        sanitizer.protect(layout, parameters)
         fault = None
         try:
             self._perform(
@@ -496,7 +498,8 @@ class _Run:
             if self._sanitizer is not None and name == "malloc" and result:
                 self._sanitizer.allocated(result, values[0], layout.sources[number])
             elif self._sanitizer is not None and name == "free":
-                self._sanitizer.freed(values[0])
+                info = (warp * LANES + lane) << THREAD_AT | number
+                self._sanitizer.freed(values[0], c, info)
             for r in results:
                 kind = c_int64 if name == "malloc" else c_int32
                 kind.from_address(start + layout.local_offsets[r]).value = result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import random
@@ -99,6 +100,8 @@ class _Shadow:
                 setattr(space, name, array.ctypes.data + _SLACK)
                 if size == 4:
                     self.entries.append(array.view(np.uint32))
+        self.lane_clocks = np.zeros((LANES, LANES, LANES), np.int32)
+        self.state.lane_clocks = self.lane_clocks.ctypes.data
         self.records = (Record * shadow.RECORDS)()
         self.state.records = ctypes.addressof(self.records)
 
@@ -106,6 +109,8 @@ class _Shadow:
         """Pages that are only there once they are touched."""
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
         self.keep.append(mmap.mmap(-1, nbytes, flags=flags))
+        with contextlib.suppress(OSError, AttributeError):
+            self.keep[-1].madvise(mmap.MADV_HUGEPAGE)  # as Memory has it
         return np.frombuffer(self.keep[-1], np.uint8)
 
     def renew_ticks(self) -> None:
@@ -121,6 +126,7 @@ class _Shadow:
         for name in ("clocks", "released", "arriving", "opened"):
             array = np.ctypeslib.as_array(getattr(self.state, name))
             array[array < (1 << 30)] = 2
+        self.lane_clocks[:] = 2
         np.ctypeslib.as_array(self.state.limit)[:] = 3 << shadow.TICK
 
     def array(self, space: int, name: str, nbytes: int) -> np.ndarray:
@@ -150,6 +156,7 @@ class Sanitizer:
         self.warps, self.blocks = warps, blocks
         self.shadows: dict[int, _Shadow] = {}  # by address of their state
         self._by_context: list[_Shadow] = []
+        self._read_only: list[int] = []  # slots of layout.read_only
         self._blocks: dict[int, tuple[int, ptx.Instruction]] = {}  # malloc()ed in this launch
         self._overflow = OVERFLOW(lambda state: self.shadows[state].renew_ticks())
         live = memory.allocations()
@@ -158,6 +165,19 @@ class Sanitizer:
         self.warp_order = _permutation(warps, order, c_int32)
         self.block_order = _permutation(blocks, order, c_int64)
 
+    def protect(self, layout, parameters: bytes) -> None:
+        """Finds the arrays that this launch only reads, which need not be looked at."""
+
+        def array(at: int) -> tuple[int, int] | None:
+            return self.memory.find(int.from_bytes(parameters[at : at + 8], "little"))
+
+        written = {array(at) for at in layout.written or ()}
+        unset = {start for start, _, _ in self.unwritten}
+        for k, at in enumerate(layout.read_only):
+            found = array(at)
+            if found is not None and found not in written and found[0] not in unset:
+                self._read_only.append(k)
+
     def attach(self, context, shared_bytes: int, local_bytes: int) -> None:
         """Gives a worker its shadow memory."""
         one = _Shadow((shared_bytes, local_bytes, self.bytes), self.granule)
@@ -165,6 +185,8 @@ class Sanitizer:
         for k, (origin, nbytes) in enumerate((*places, (self.origin, self.bytes))):
             one.state.spaces[k].origin, one.state.spaces[k].bytes = origin or 0, nbytes
         one.state.warps = self.warps
+        for k in self._read_only:
+            one.state.read_only[k] = 1
         one.state.overflow = ctypes.cast(self._overflow, c_void_p).value
         one.state.range_count = len(self._ranges)
         for k, (start, nbytes, size) in enumerate(self._ranges):
@@ -184,8 +206,17 @@ class Sanitizer:
                 one.array(shadow.GLOBAL, name, self.bytes)[first : first + count] = 0
         self._blocks[address] = nbytes, i
 
-    def freed(self, address: int) -> None:
-        self._blocks.pop(address, None)
+    def freed(self, address: int, context, info: int) -> None:
+        """free() has taken a block: what the worker accesses there from now on is wrong. info:
+        the instruction's id and the thread."""
+        nbytes, _ = self._blocks.pop(address, (0, None))
+        one = self.shadows[context.sanitizer]
+        first, count = (address - self.origin) // self.granule, nbytes // self.granule
+        info |= one.state.block << shadow.REST_AT + 12
+        for name in ("writes", "reads", "write_info", "write_info2"):
+            array = one.array(shadow.GLOBAL, name, self.bytes)
+            value = {"writes": shadow.FREED, "reads": 0}.get(name, info)
+            array[first : first + count] = value
 
     # -- results ----------------------------------------
 
@@ -328,7 +359,8 @@ class Sanitizer:
                 address=int(places[k]),
             )
             o = self._observation(record, layout, 0)
-            if o is not None:
+            if o is not None and "call" not in (o.first.instruction.opcode,
+                                                o.second.instruction.opcode):  # fmt: skip
                 _add(found, record.key, o)
 
 

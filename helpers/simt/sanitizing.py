@@ -41,29 +41,65 @@ def granule(kernel: ptx.Kernel) -> int:
         if isinstance(i, ptx.Instruction) and i.opcode in ("ld", "st", "atom", "red"):
             if "param" not in i.modifiers and "const" not in i.modifiers:
                 sizes.append(ptx.SIZES[i.modifiers[-1]])
+        elif isinstance(i, ptx.Instruction) and i.opcode == "wmma" and i.modifiers[0] != "mma":
+            digits = "".join(c for c in i.modifiers[-1] if c.isdigit())
+            sizes.append(max(1, int(digits) // 8))
     return min(sizes)
 
 
-def shared_variables(kernel: ptx.Kernel, names: set[str]) -> dict[str, str]:
-    """For each register that is computed from one shared variable's address its name."""
-    found: dict[str, set[str]] = {}
+UNKNOWN = "?"
+
+
+def address_sources(
+    kernel: ptx.Kernel, shared: set[str], parameters: dict[str, int]
+) -> dict[str, set[str | int]]:
+    """What each register may have been computed from: names of shared variables, offsets of
+    parameters, and UNKNOWN for what is loaded and may be an address."""
+    found: dict[str, set[str | int]] = {}
     instructions = [i for i in kernel.body if isinstance(i, ptx.Instruction)]
     changed = True
     while changed:
         changed = False
         for i in instructions:
-            if i.opcode in ("ld", "atom", "call"):
-                continue
+            more: set[str | int] = set()
+            for o in i.operands[1:]:
+                more |= {o.name} & shared if isinstance(o, ptx.Symbol) else set()
+                more |= {x for r in registers_in(o) for x in found.get(r, ())}
+            if i.opcode == "ld":
+                symbol = i.operands[1].base
+                at = parameters.get(symbol.name) if isinstance(symbol, ptx.Symbol) else None
+                more = {UNKNOWN if at is None else at + symbol.offset + i.operands[1].offset}
+            elif i.opcode in ("atom", "call"):
+                more = {UNKNOWN}
             for name in destinations(i):
+                wide = kernel.registers[name] in ("b64", "u64", "s64")
+                new = more if wide else more - {UNKNOWN} - set(parameters.values())
                 before = found.setdefault(name, set())
-                more = {o.name for o in i.operands[1:] if isinstance(o, ptx.Symbol)} & names
-                for o in i.operands[1:]:
-                    for r in registers_in(o):
-                        more |= found.get(r, set())
-                if not more <= before:
-                    before |= more
+                if not new <= before:
+                    before |= new
                     changed = True
-    return {name: next(iter(s)) for name, s in found.items() if len(s) == 1}
+    return found
+
+
+def _written_parameters(
+    instructions: list[ptx.Instruction], sources: dict[str, set[str | int]]
+) -> set[int] | None:
+    """The parameters through which a kernel writes to memory; None: it may be any."""
+    written: set[int] = set()
+    for i in instructions:
+        if i.opcode not in ("st", "atom", "red", "wmma", "call") or {
+            m.split("::")[0] for m in i.modifiers
+        } & {"shared", "local", "param"}:
+            continue
+        if i.opcode == "wmma" and "store" not in i.modifiers:
+            continue
+        address = next((o for o in i.operands if isinstance(o, ptx.Address)), None)
+        base = address.base if address is not None else None
+        found = sources.get(base.name) if isinstance(base, ptx.Register) else None
+        if not found or UNKNOWN in found:
+            return None
+        written |= {x for x in found if isinstance(x, int)}
+    return written
 
 
 def _place(i: ptx.Instruction) -> tuple | None:
@@ -119,7 +155,8 @@ class Sanitizing:
         self._groups: dict[int, list[tuple[Access, int]]] = {}  # by id() of their first
         self._later: set[int] = set()  # id()s of the others
         self.variables = e.layout.shared_sizes
-        self.origins = shared_variables(e.kernel, set(self.variables))
+        self.sources = address_sources(e.kernel, set(self.variables), e.layout.parameters)
+        e.layout.written = _written_parameters(accesses, self.sources)
         shadow.declare(e)
         self._used: set[str] = set()
 
@@ -243,7 +280,9 @@ class Sanitizing:
         if i.opcode in ("membar", "fence"):
             self.event("release")
             self.event("acquire")
-        elif i.name == "bar.warp.sync" or i.opcode in _TOGETHER:
+        elif i.name == "bar.warp.sync" or i.opcode in ("shfl", "vote", "match", "redux"):
+            self._meet(i.operands[-1])
+        elif i.opcode in _TOGETHER:
             self.event("sync_warp")
         elif i.opcode == "mbarrier" and words & {"arrive", "arrive_drop"}:
             self.event("release")
@@ -252,6 +291,15 @@ class Sanitizing:
             self.event("acquire")
         elif i.opcode == "cp" and "mbarrier" in words:
             self.event("release")
+
+    def _meet(self, members: object) -> None:
+        """The active lanes meet, each with the lanes of its member mask."""
+        e, shape = self.e, self.e.shapes.of(members)
+        if shape is not None and shape.uniform and shape.value in (-1, (1 << 32) - 1):
+            self.event("sync_warp")
+            return
+        lanes = e.spread(e.lanes(members, "b32"))
+        e.line(f"call void @san.sync_lanes(ptr %s, i32 %w, {vector('i32')} {lanes}, i32 {e.mask})")
 
     # -- accesses ----------------------------------------
 
@@ -279,6 +327,31 @@ class Sanitizing:
         operation = "atomic" if atomic else "write" if i.opcode == "st" else "read"
         values = self._spill(stored) if stored else "null"
 
+        skip = None
+        if operation == "read" and access.space == "global" and not strong:
+            skip = self._read_only(access)
+        if skip is not None:
+            look, skipped = e.fresh("look")[1:], e.fresh("skipped")[1:]
+            e.line(f"br i1 {skip}, label %{skipped}, label %{look}")
+            e.label(look)
+        self._look(operation, members, address, strong, values)
+        if skip is not None:
+            e.line(f"br label %{skipped}")
+            e.label(skipped)
+        if i.opcode != "st" and (atomic or volatile or words & _MEANT):
+            self.event("acquire")
+
+    def _look(
+        self,
+        operation: str,
+        members: list[tuple[Access, int]],
+        address: Lanes,
+        strong: bool,
+        values: str,
+    ) -> None:
+        """Compares accesses with what was there before, and notes them."""
+        access = members[0][0]
+
         def lanes() -> None:
             for one, number in members:
                 self._lanes(operation, one, address, number, strong, values)
@@ -293,8 +366,12 @@ class Sanitizing:
         else:
             low = min(a.address.offset for a, _ in members) + min(address.pattern)
             self._by_window(operation, access, address, low, touched, lanes)
-        if i.opcode != "st" and (atomic or volatile or words & _MEANT):
-            self.event("acquire")
+
+    def piece(self, operation: str, space: str, size: int, addresses: str, number: int) -> None:
+        """Accesses of `size` bytes by all lanes, as part of an instruction of the whole warp."""
+        kind = f"b{8 * min(size, 8)}"
+        access = Access(space, kind, 1, ptx.Address(ptx.Immediate(0, "int"), 0))
+        self._lanes(operation, access, Lanes("i64", addresses, None), number, False, "null")
 
     def _spill(self, stored: list[Lanes]) -> str:
         """The values of a store, lane after lane, for each of its elements."""
@@ -317,13 +394,11 @@ class Sanitizing:
         e, access = self.e, members[0][0]
         base = access.address.base
         name = (
-            self.origins.get(base.name)
+            self._only_source(base)
             if isinstance(base, ptx.Register)
-            else (
-                base.name if isinstance(base, ptx.Symbol) and base.name in self.variables else None
-            )
+            else getattr(base, "name", None)
         )
-        if name is None:
+        if name not in self.variables:
             return
         low = e.layout.shared_offsets[name]
         room = self.variables[name] - access.size
@@ -358,6 +433,27 @@ class Sanitizing:
             )
         e.line(f"br label %{on}")
         e.label(on)
+
+    def _only_source(self, base: ptx.Register) -> str | int | None:
+        found = self.sources.get(base.name, set())
+        return next(iter(found)) if len(found) == 1 else None
+
+    def _read_only(self, access: Access) -> str | None:
+        """For a read through a parameter an i1: the launch writes nothing to that array."""
+        e, base = self.e, access.address.base
+        at = self._only_source(base) if isinstance(base, ptx.Register) else None
+        slots = e.layout.read_only
+        if not isinstance(at, int) or e.layout.written is None or at in e.layout.written:
+            return None
+        if at not in slots:
+            if len(slots) == shadow.PARAMETERS:
+                return None
+            slots.append(at)
+        p = e.at_entry(
+            f"getelementptr i8, ptr %s, "
+            f"i64 {runtime.offset(State, 'read_only') + 4 * slots.index(at)}"
+        )
+        return e.at_entry(f"icmp ne i32 {e.at_entry(f'load i32, ptr {p}')}, 0")
 
     def _outside(self) -> None:
         ir = self.ir

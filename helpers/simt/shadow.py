@@ -43,6 +43,7 @@ from .shapes import LANES
 TICK = 14
 STRONG, BLOCKS, WARPS, SEVERAL = 1 << 13, 1 << 12, 1 << 11, 1 << 10
 THREAD = 1023
+FREED = (1 << 32) - (1 << TICK) | WARPS  # in conflict with every later access
 LAST_TICK = (1 << 32 - TICK) - 1024
 THREAD_AT, REST_AT = 18, 28
 IDS = 1 << THREAD_AT
@@ -58,6 +59,7 @@ KIND_AT, SCOPE_AT, SPACE_AT, ACQUIRED_AT = 36, 40, 42, 44
 RECORDS = 4096  # slots of the table
 RANGES = 16
 BARRIERS = 16
+PARAMETERS = 32
 
 
 class Space(ctypes.Structure):
@@ -103,10 +105,12 @@ class State(ctypes.Structure):
         ("acquired", c_int32),
         ("warps", c_int32),
         ("unused", c_int32),
+        ("read_only", c_int32 * PARAMETERS),  # arrays that the launch does not write to
         ("granule", c_int64),
         ("range_count", c_int64),
         ("ranges", c_int64 * 3 * RANGES),  # not yet written: first byte, end, bytes of an element
         ("spaces", Space * 3),
+        ("lane_clocks", c_void_p),  # for each warp [lane][lane]: of __syncwarp() for some lanes
         ("records", c_void_p),
         ("block", c_int64),
         ("overflow", c_void_p),  # (state): ticks are used up
@@ -216,7 +220,19 @@ class Ir:
         tick = self.op(f"lshr i32 {entry}, {TICK}")
         other = self.op(f"and i32 {self.op(f'lshr i32 {entry}, 5')}, 31")
         clock = self.op(f"getelementptr i32, ptr {self.warp('clocks')}, i32 {other}")
-        return self.op(f"icmp ule i32 {tick}, {self.op(f'load i32, ptr {clock}')}")
+        after = self.op(f"icmp ule i32 {tick}, {self.op(f'load i32, ptr {clock}')}")
+        row = self.lane_clocks(self.op("and i32 %me, 31"))
+        lane = self.op(f"and i32 {entry}, 31")
+        clock = self.op(f"getelementptr i32, ptr {row}, i32 {lane}")
+        met = self.op(f"icmp ule i32 {tick}, {self.op(f'load i32, ptr {clock}')}")
+        same = self.op(f"icmp eq i32 {other}, %w")
+        return self.either(after, self.both(same, met))
+
+    def lane_clocks(self, lane: str) -> str:
+        """The address of the clocks of the warp's lanes that a lane of warp %w has."""
+        p = self.load(State, "%s", "lane_clocks", "ptr")
+        row = self.op(f"add i32 {self.op('shl i32 %w, 5')}, {lane}")
+        return self.op(f"getelementptr i32, ptr {p}, i32 {self.op(f'shl i32 {row}, 5')}")
 
 
 def declare(e: Emitter) -> None:
@@ -239,6 +255,8 @@ def declare(e: Emitter) -> None:
         more = ", i32 %number" if name in ("arrive", "join") else ""
         head = f"void @san.{name}(ptr %s, i32 %w{more}) noinline"
         e.function(f"@san.{name}", head, lambda body=body: body(ir))
+    head = f"void @san.sync_lanes(ptr %s, i32 %w, {_V32} %members, i32 %mask) noinline"
+    e.function("@san.sync_lanes", head, lambda: _sync_lanes(ir))
     e.function("@san.begin", "void @san.begin(ptr %cx) noinline", lambda: _begin(ir))
     e.function("@san.barrier", "void @san.barrier(ptr %cx, i1 %opens) noinline",
                lambda: _barrier(ir))  # fmt: skip
@@ -284,6 +302,63 @@ def _take_over(ir: Ir, source: str) -> None:
 
 def _sync_warp(ir: Ir) -> None:
     ir.line(f"store i32 {_next_tick(ir)}, ptr {_own_clock(ir)}")
+    _set_limit(ir)
+    ir.line("ret void")
+
+
+def _sync_lanes(ir: Ir) -> None:
+    """The lanes in %mask meet, each with its members: for all of which a lane comes after what
+    any of them came after."""
+    ir.e.label("entry")
+    active = ir.op(f"bitcast i32 %mask to {vector('i1')}")
+    partial = ir.op(f"icmp ne {_V32} %members, splat (i32 -1)")
+    partial = ir.op(f"and {vector('i1')} {partial}, {active}")
+    word = ir.op(f"bitcast {vector('i1')} {partial} to i32")
+    some, whole = ir.e.fresh("some")[1:], ir.e.fresh("whole")[1:]
+    ir.line(f"br i1 {ir.op(f'icmp ne i32 {word}, 0')}, label %{some}, label %{whole}")
+    ir.e.label(whole)
+    ir.line("call void @san.sync_warp(ptr %s, i32 %w)")
+    ir.line("ret void")
+    ir.e.label(some)
+    now = _next_tick(ir)
+    left, row = ir.variable("i32"), ir.variable(_V32)
+    ir.line(f"store i32 %mask, ptr {left}")
+
+    def group(lane: str) -> None:
+        """The first lane of a group that is left does the work for all of it."""
+        mine = ir.op(f"load i32, ptr {left}")
+        bit = ir.op(f"shl i32 1, {lane}")
+
+        def work() -> None:
+            members = ir.op(f"extractelement {_V32} %members, i32 {lane}")
+            members = ir.op(f"or i32 {members}, {bit}")
+            inside = ir.op(f"bitcast i32 {members} to {vector('i1')}")
+            first = ir.op(
+                f"select {vector('i1')} {inside}, {_V32} {ir.e.splat('i32', now)}, "
+                f"{_V32} zeroinitializer"
+            )
+            ir.line(f"store {_V32} {first}, ptr {row}")
+
+            def gather(member: str) -> None:
+                old = ir.op(f"load {_V32}, ptr {ir.lane_clocks(member)}, align 4")
+                sum_ = ir.op(f"load {_V32}, ptr {row}")
+                both = ir.op(f"call {_V32} @llvm.smax.v{LANES}i32({_V32} {old}, {_V32} {sum_})")
+                ir.line(f"store {_V32} {both}, ptr {row}")
+
+            ir.lanes(members, gather)
+            here = ir.op(f"and i32 {members}, %mask")
+
+            def spread(member: str) -> None:
+                new = ir.op(f"load {_V32}, ptr {row}")
+                ir.line(f"store {_V32} {new}, ptr {ir.lane_clocks(member)}, align 4")
+
+            ir.lanes(here, spread)
+            rest = ir.op(f"and i32 {mine}, {ir.op(f'xor i32 {here}, -1')}")
+            ir.line(f"store i32 {rest}, ptr {left}")
+
+        ir.when(ir.op(f"icmp ne i32 {ir.op(f'and i32 {mine}, {bit}')}, 0"), work)
+
+    ir.lanes("%mask", group)
     _set_limit(ir)
     ir.line("ret void")
 

@@ -658,6 +658,7 @@ def _wmma_load(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     targets = _registers(i.operands[0])
     if len(targets) % tile.parts.registers:
         raise e.unsupported(i.text)
+    _observe(e, tile, "read", i)
     registers = [_load_register(e, tile, r) for r in range(tile.parts.registers)]
     scalar = "i64" if tile.size == 8 else "i32"
     return [
@@ -723,6 +724,7 @@ def _wmma_store(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     sources = _registers(i.operands[1])
     if len(sources) != tile.parts.registers:
         raise e.unsupported(i.text)
+    _observe(e, tile, "copy", i)
     for register, element in _accesses(tile):
         value = e.spread(e.lanes(sources[register], "b64" if tile.size == 8 else "b32"))
         if tile.size < 4:
@@ -736,6 +738,14 @@ def _wmma_store(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
             f"{vector('i1')} splat (i1 true))"
         )
     return []
+
+
+def _observe(e: Emitter, tile: _Tile, operation: str, i: ptx.Instruction) -> None:
+    """Tells the sanitizer of each lane's accesses."""
+    if e.sanitizing:
+        for register, element in _accesses(tile):
+            at = _addresses(e, tile, register, element)
+            e.sanitizing.piece(operation, tile.access.space, tile.size, at, e.id_of(i))
 
 
 def _registers(operand) -> tuple:

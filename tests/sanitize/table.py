@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from helpers.sanitize import sanitize
+from helpers.sanitize import Report, sanitize
 from tests.sanitize.cases import FAULTY, RIGHT, Case
 
 FOLDER = Path(__file__).resolve().parent
@@ -27,8 +27,7 @@ INTRODUCTION = """\
 
 This folder has {faulty} small kernels with one planted fault each, and {right} right ones that look
 suspicious (`cases.py`, `kernels/`). `test_corpus.py` holds `helpers.sanitize` to finding each fault
-with its lines, whatever the order of the warps, and nothing in the right ones; what it misses says
-so.
+with its lines, whatever the order of the warps, and nothing in the right ones.
 
 The tables show that beside NVIDIA's compute-sanitizer. Numbers are lines of the `.cu` file, the one
 earlier in the program first. This page is made by `python -m tests.sanitize.table`.
@@ -48,13 +47,17 @@ def record() -> dict | None:
     return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else None
 
 
-def findings(case: Case, order: str | int = "forward") -> list[tuple[str, tuple[int, ...]]]:
-    """Kind and different lines of each finding of helpers.sanitize."""
-    report = sanitize(
+def sanitized(case: Case, order: str | int = "forward") -> Report:
+    """What helpers.sanitize reports of a case."""
+    return sanitize(
         (case.path, case.kernel), *case.values(),
         grid=case.grid, block=case.block, shared=case.shared, order=order,
     )  # fmt: skip
-    return [(f.kind, tuple(dict.fromkeys(f.lines))) for f in report.findings]
+
+
+def findings(case: Case, order: str | int = "forward") -> list[tuple[str, tuple[int, ...]]]:
+    """Kind and different lines of each of its findings."""
+    return [(f.kind, tuple(dict.fromkeys(f.lines))) for f in sanitized(case, order).findings]
 
 
 def theirs(recorded: dict, case: Case) -> list[str]:
@@ -70,13 +73,12 @@ def theirs(recorded: dict, case: Case) -> list[str]:
 
 
 def why(case: Case) -> str:
-    return case.missed or WHY.get(case.kernel, WHY.get(case.file, ""))
+    return WHY.get(case.kernel, WHY.get(case.file, ""))
 
 
 def differs(recorded: dict, case: Case) -> bool:
     """Whether one finds something wrong and the other does not."""
-    ours = not (case.right or case.missed)
-    return ours != bool(theirs(recorded, case))
+    return bool(theirs(recorded, case)) == case.right
 
 
 def page() -> str:
@@ -97,7 +99,7 @@ def page() -> str:
 def _row(recorded: dict | None, case: Case) -> str:
     ours = "; ".join(_text(*f) for f in findings(case)) or "–"
     other = ("<br>".join(theirs(recorded, case)) or "–") if recorded else ""
-    reason = why(case) if case.missed or recorded and differs(recorded, case) else ""
+    reason = why(case) if recorded and differs(recorded, case) else ""
     return f"| `{case.kernel}` | {case.file} | {ours} | {other} | {reason} |"
 
 

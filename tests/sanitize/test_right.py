@@ -86,6 +86,11 @@ RESULTS = {
     "compact_by_warps": (1, lambda x, *_: x[x % 3 == 0]),
     "largest_by_cas": (1, lambda x, *_: [x.max().view(np.int32)]),
     "flag_between_blocks": (3, lambda x, *_: x[::-1]),
+    "dynamic_shared_in_two": (1, lambda x, *_: np.where(x[::-1] > 10, x[::-1], 0)),
+    "shared_reused_as_pairs": (1, lambda x, *_: turned(x[::-1], 2)),
+    "spin_lock": (1, lambda x, *_: [x.sum()]),
+    "barrier_of_the_grid": (2, lambda x, *_: 2 * x[::-1]),
+    "chained_sums": (3, lambda x, *_: np.repeat(np.cumsum(x) - x, 32)),
     "work_queue": (1, lambda x, *_: 2 * x),
 }
 

@@ -87,3 +87,13 @@ __global__ void assertion_fails(const float *x, float *out)
     assert(v < 60.0f);                             // <- 1
     out[threadIdx.x] = v;
 }
+
+__global__ void before_Bs_into_As(const float *x, float *out, int n)
+{
+    __shared__ float As[64], Bs[64];
+    int t = threadIdx.x;
+    As[t] = x[t];
+    Bs[t] = -x[t];
+    __syncthreads();
+    out[t] = As[63 - t] + Bs[t - n];               // <- 1
+}

@@ -90,3 +90,52 @@ __global__ void work_queue(const float *x, float *out, unsigned *next, int n)
         out[row * 64 + threadIdx.x] = 2.0f * x[row * 64 + threadIdx.x];
     }
 }
+
+// Blocks add to one total, one after the other: whoever takes the lock has to see what the last
+// one stored.
+__global__ void spin_lock(const float *x, volatile float *total, int *lock)
+{
+    if (threadIdx.x == 0) {
+        while (atomicCAS(lock, 0, 1) != 0) { }
+        __threadfence();
+        *total = *total + x[blockIdx.x];
+        __threadfence();
+        atomicExch(lock, 0);
+    }
+}
+
+// A barrier of all blocks, which are few enough to be there at once.
+__global__ void barrier_of_the_grid(const float *x, float *between, float *out, unsigned *arrived)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
+    between[i] = 2.0f * x[i];
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        atomicAdd(arrived, 1u);
+        while (atomicAdd(arrived, 0u) < gridDim.x) { }
+        __threadfence();
+    }
+    __syncthreads();
+    out[i] = between[n - 1 - i];
+}
+
+// Each block waits for the sum of the one before and adds its own.
+__global__ void chained_sums(const float *x, volatile float *sums, volatile int *ready, float *out)
+{
+    __shared__ float before;
+    if (threadIdx.x == 0) {
+        float sum = 0.0f;
+        if (blockIdx.x > 0) {
+            while (ready[blockIdx.x - 1] == 0) { }
+            __threadfence();
+            sum = sums[blockIdx.x - 1];
+        }
+        before = sum;
+        sums[blockIdx.x] = sum + x[blockIdx.x];
+        __threadfence();
+        ready[blockIdx.x] = 1;
+    }
+    __syncthreads();
+    out[blockIdx.x * blockDim.x + threadIdx.x] = before;
+}

@@ -162,3 +162,30 @@ __global__ void local_array(const float *x, float *out, int n)
     for (int i = 0; i < 8; ++i) v[(i * n) % 8] = x[i];         // n is odd: all eight
     out[threadIdx.x] = v[(threadIdx.x + n) % 8];
 }
+
+// Two arrays of different types in one piece of dynamic shared memory.
+__global__ void dynamic_shared_in_two(const float *x, float *out)
+{
+    extern __shared__ float dynamic_floats[];
+    unsigned char *flags = (unsigned char *)(dynamic_floats + 64);
+    int t = threadIdx.x;
+    dynamic_floats[t] = x[t];
+    flags[t] = x[t] > 10.0f;
+    __syncthreads();
+    out[t] = flags[63 - t] ? dynamic_floats[63 - t] : 0.0f;
+}
+
+// An array is reused as another type, with a barrier between; a pair is read that two threads wrote.
+__global__ void shared_reused_as_pairs(const float *x, float *out)
+{
+    __shared__ __align__(8) int words[128];
+    int t = threadIdx.x;
+    words[t] = t;
+    __syncthreads();
+    int back = words[127 - t];
+    __syncthreads();
+    ((float *)words)[t] = x[back];
+    __syncthreads();
+    float2 pair = ((const float2 *)words)[t / 2];
+    out[t] = t % 2 ? pair.x : pair.y;
+}
