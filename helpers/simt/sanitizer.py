@@ -18,6 +18,7 @@ from .flow import Graph
 from .memory import Memory
 from .runtime import WROTE
 from .shadow import Record, Space, State
+from .shapes import LANES
 
 OVERFLOW = ctypes.CFUNCTYPE(None, c_void_p)
 _SLACK = 4096  # bytes on both sides of each array: windows are read as a whole
