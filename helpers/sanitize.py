@@ -86,7 +86,7 @@ class Finding:
     advice: str
 
     def __str__(self) -> str:
-        lines = " and ".join(map(str, self.lines))
+        lines = " and ".join(map(str, dict.fromkeys(self.lines)))
         where = f"{self.file}:{lines}" if lines else self.file
         times = f" ({self.count:,} times)" if self.count > 1 else ""
         return f"{self.severity}: {self.kind}, {where}{times}\n    {self.text}\n    {self.advice}"
@@ -232,7 +232,8 @@ class _Findings:
 
     def grouped(self) -> tuple[Finding, ...]:
         found = dict(self._found)
-        late = {f.lines[1] for f in found.values() if f.kind == "read-after-write race"}
+        after = ("read-after-write race", "write-after-write race")
+        late = {f.lines[1] for f in found.values() if f.kind in after}
         for key, f in list(found.items()):  # a read too early: the race says it better
             if f.kind == "uninitialised read" and set(f.lines) <= late:
                 del found[key]
