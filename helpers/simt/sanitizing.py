@@ -8,7 +8,11 @@ Three ways to an access's entries (see shadow), from the quickest:
 - lanes: anything else, lane by lane.
 
 STRONG accesses, which are never in conflict with each other: atomic operations, accesses with
-.relaxed, .acquire or .release, and volatile ones in a kernel that waits for others in a loop.
+.relaxed, .acquire or .release, volatile ones in a kernel that waits for others in a loop, and the
+plain read that a compare-and-swap of the same address begins with.
+
+Reads through a parameter whose array the launch does not write to (by what the kernel's stores may
+have their addresses from) need no looking at.
 """
 
 from __future__ import annotations

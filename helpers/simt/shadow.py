@@ -22,7 +22,7 @@ or first reader, of a second one, and of one in another block:
 Order. `clocks[w][v]` is the last tick of warp v that warp w comes after (a vector clock). An access
 comes after another if that is by the same thread, or of a tick that its warp's clock covers. A
 barrier brings all clocks up to the present, a __syncwarp() or a shuffle that of the warp for
-itself, a fence publishes (`released`) what an atomic or volatile read takes over. Below `limit[w]`
+itself (of some lanes only: their `lane_clocks`), a fence publishes (`released`) what an atomic or volatile read takes over. Below `limit[w]`
 all entries are in order for warp w: one comparison settles nearly every access.
 
 Read entries saturate: once several warps have read a granule since the last barrier the next ones
@@ -118,7 +118,6 @@ class State(ctypes.Structure):
 
 
 _V32, _V64 = vector("i32"), vector("i64")
-_LOW = -(1 << 31)
 
 
 class Ir:
