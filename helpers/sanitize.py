@@ -86,7 +86,7 @@ class Finding:
     advice: str
 
     def __str__(self) -> str:
-        lines = " and ".join(map(str, self.lines))
+        lines = " and ".join(map(str, dict.fromkeys(self.lines)))
         where = f"{self.file}:{lines}" if lines else self.file
         times = f" ({self.count:,} times)" if self.count > 1 else ""
         return f"{self.severity}: {self.kind}, {where}{times}\n    {self.text}\n    {self.advice}"
@@ -232,7 +232,8 @@ class _Findings:
 
     def grouped(self) -> tuple[Finding, ...]:
         found = dict(self._found)
-        late = {f.lines[1] for f in found.values() if f.kind == "read-after-write race"}
+        after = ("read-after-write race", "write-after-write race")
+        late = {f.lines[1] for f in found.values() if f.kind in after}
         for key, f in list(found.items()):  # a read too early: the race says it better
             if f.kind == "uninitialised read" and set(f.lines) <= late:
                 del found[key]
@@ -299,7 +300,7 @@ class _Findings:
             accesses = [o.second]
         elif kind is None or o.kind == "equal value":
             accesses = list(self._order.first(o.first, o.second))
-            kind = kind or _race(*accesses)
+            kind = kind or _race(*(_reads(a, o.space) for a in accesses))
         elif kind in ("lanes write different values", "equal values written"):
             accesses.sort(key=lambda a: a.thread)
         elif kind == "barriers do not match":
@@ -309,11 +310,6 @@ class _Findings:
         threads = tuple(self._thread(a) for a in accesses)
         known = [(a, t) for a, t in zip(accesses, threads, strict=True) if a.instruction]
         lines = tuple(a.instruction.line for a, _ in known)
-        if (
-            kind in ("lanes write different values", "equal values written")
-            and lines[0] == lines[-1]
-        ):
-            pass
         severity, advice = KINDS[kind]
         if "{sync}" in advice:
             advice = self._advice(advice, o)
@@ -408,13 +404,18 @@ class _Findings:
         return ""
 
 
-def _race(first: Access, second: Access) -> str:
-    reads = [a.instruction.opcode in ("ld", "ldmatrix", "wmma") and "store" not in
-             a.instruction.modifiers or a.instruction.opcode == "cp" and False
-             for a in (first, second)]  # fmt: skip
-    if reads[0]:
+def _reads(a: Access, space: str) -> bool:
+    """Whether an access does no more than read; a cp.async does so in global memory."""
+    opcode, words = a.instruction.opcode, a.instruction.modifiers
+    if opcode == "wmma":
+        return "store" not in words
+    return opcode in ("ld", "ldmatrix") or opcode == "cp" and space == "global"
+
+
+def _race(first_reads: bool, second_reads: bool) -> str:
+    if first_reads:
         return "write-after-read race"
-    return "read-after-write race" if reads[1] else "write-after-write race"
+    return "read-after-write race" if second_reads else "write-after-write race"
 
 
 def _unravel(linear: int, extent: Dim) -> Dim:
@@ -442,10 +443,9 @@ def _sentence(kind: str, o: Observation, accesses: list[Access], threads: tuple,
         return f"line {accesses[k].instruction.line}"
 
     def verb(k: int) -> str:
-        opcode = accesses[k].instruction.opcode
-        return {"ld": "reads", "ldmatrix": "reads", "atom": "changes", "red": "changes"}.get(
-            opcode, "writes"
-        )
+        if accesses[k].instruction.opcode in ("atom", "red"):
+            return "changes"
+        return "reads" if _reads(accesses[k], o.space) else "writes"
 
     def capital(text: str) -> str:
         return text[0].upper() + text[1:]

@@ -209,6 +209,34 @@ __global__ void f(float *x)
     assert f.lines == (3, 6)
 
 
+def test_warps_that_meet_at_different_barriers_in_a_kernel_that_votes():
+    source = """\
+__global__ void f(float *x)
+{
+    int n = __syncthreads_count(x[threadIdx.x] > 0);
+    if (threadIdx.x < 32) { x[threadIdx.x] = n; __syncthreads(); }
+    else {
+        x[threadIdx.x] = 2;
+        __syncthreads();
+    }
+}
+"""
+    report = sanitize((source, "f"), np.zeros(64, np.float32), grid=1, block=64)
+    assert [(f.kind, f.lines) for f in report.findings] == [("barriers do not match", (4, 7))]
+
+
+def test_a_barrier_that_too_few_threads_come_to_is_a_deadlock():
+    source = """\
+__global__ void f(float *x)
+{
+    if (threadIdx.x < 32) asm volatile("bar.sync 1, 64;" ::: "memory");
+    x[threadIdx.x] = 1;
+}
+"""
+    f, report = finding(source, np.zeros(64, np.float32), kind="deadlock", grid=1, block=64)
+    assert f.lines == (3,) and "(line 3)" in f.text and not report.ok
+
+
 def test_lanes_that_miss_a_barrier_are_a_finding_and_no_hang():
     source = """\
 __global__ void f(float *x, int n)

@@ -12,7 +12,8 @@ lanes part and meet (`polling`: wait for each other), `shapes` which values are 
 once is kept on disk (`cache`, `image`).
 
 What a kernel does can be counted (`rules`, `counting`, `costs`, `counts`), and the addresses of one
-access looked at (`tracing`).
+access looked at (`tracing`). Its races and bad accesses are found (`sanitizing`, `shadow`,
+`sanitizer`, `program_order`) by code that compares every access with those before it.
 """
 
 from .errors import Fault, Interrupted, InvalidPtx, OutOfMemory, SimtError, Unsupported

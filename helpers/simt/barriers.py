@@ -70,7 +70,7 @@ def functions(warps: int, sanitize: bool = False) -> str:
     @release(context, warps not ended) returns how many warps it has made ready. sanitize: whether
     openings are to be noted (see shadow).
     """
-    note = "call void @san.open(ptr %cx, i32 %k)" if sanitize else ""
+    note = "call void @san.open(ptr %cx, i32 %k, i1 %given)" if sanitize else ""
     return f"""
 define internal void @arrive(ptr %cx, i32 %w, i32 %number, i32 %count, i32 %votes,
                              i32 %no, i32 %yes) {{

@@ -471,10 +471,12 @@ class _Run:
 
     def _deadlock(self, i: ptx.Instruction, c: Context) -> str:
         if not self._can_run(c):
-            waiting = sum(state > 0 for state in self._states(c))
+            waiting = [state & WROTE - 1 for state in self._states(c) if state > 0]
+            lines = sorted({self.code.layout.resumes[state - 1].line for state in waiting} - {0})
+            on = f" (line {', '.join(map(str, lines))})" if lines else ""
             return (
-                f"deadlock: the {waiting} warps of the block that have not ended all wait at "
-                "barriers, and none of these has as many threads as it waits for"
+                f"deadlock: the {len(waiting)} warps of the block that have not ended all wait at "
+                f"barriers{on}, and none of these has as many threads as it waits for"
             )
         return (
             "deadlock: this thread waits in a loop for something that no thread which can run will "

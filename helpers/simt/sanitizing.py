@@ -8,7 +8,11 @@ Three ways to an access's entries (see shadow), from the quickest:
 - lanes: anything else, lane by lane.
 
 STRONG accesses, which are never in conflict with each other: atomic operations, accesses with
-.relaxed, .acquire or .release, and volatile ones in a kernel that waits for others in a loop.
+.relaxed, .acquire or .release, volatile ones in a kernel that waits for others in a loop, and the
+plain read that a compare-and-swap of the same address begins with.
+
+Reads through a parameter whose array the launch does not write to (by what the kernel's stores may
+have their addresses from) need no looking at.
 """
 
 from __future__ import annotations
@@ -73,7 +77,7 @@ def address_sources(
                 more = {UNKNOWN}
             for name in destinations(i):
                 wide = kernel.registers[name] in ("b64", "u64", "s64")
-                new = more if wide else more - {UNKNOWN} - set(parameters.values())
+                new = more if wide else more & shared
                 before = found.setdefault(name, set())
                 if not new <= before:
                     before |= new
@@ -150,7 +154,8 @@ class Sanitizing:
         self.waits = bool(waiting_loops(graph))
         accesses = [i for b in graph.blocks for i in b.instructions]
         # A plain read of what a compare-and-swap then changes is its first guess.
-        self.guessed = {_place(i) for i in accesses if i.opcode == "atom" and "cas" in i.modifiers}
+        swaps = [i for i in accesses if i.opcode == "atom" and "cas" in i.modifiers]
+        self.guessed = {_place(i) for i in swaps} - {None}
         self.strong = any(map(self._is_strong, accesses))
         self._groups: dict[int, list[tuple[Access, int]]] = {}  # by id() of their first
         self._later: set[int] = set()  # id()s of the others

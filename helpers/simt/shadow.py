@@ -22,8 +22,9 @@ or first reader, of a second one, and of one in another block:
 Order. `clocks[w][v]` is the last tick of warp v that warp w comes after (a vector clock). An access
 comes after another if that is by the same thread, or of a tick that its warp's clock covers. A
 barrier brings all clocks up to the present, a __syncwarp() or a shuffle that of the warp for
-itself, a fence publishes (`released`) what an atomic or volatile read takes over. Below `limit[w]`
-all entries are in order for warp w: one comparison settles nearly every access.
+itself (of some lanes only: their `lane_clocks`), a fence publishes (`released`) what an atomic or
+volatile read takes over. Below `limit[w]` all entries are in order for warp w: one comparison
+settles nearly every access.
 
 Read entries saturate: once several warps have read a granule since the last barrier the next ones
 store nothing.
@@ -37,7 +38,7 @@ from ctypes import c_int32, c_int64, c_uint64, c_void_p
 
 from . import runtime
 from .emitter import Emitter, vector
-from .runtime import Context
+from .runtime import READY, Context
 from .shapes import LANES
 
 TICK = 14
@@ -118,7 +119,6 @@ class State(ctypes.Structure):
 
 
 _V32, _V64 = vector("i32"), vector("i64")
-_LOW = -(1 << 31)
 
 
 class Ir:
@@ -260,7 +260,9 @@ def declare(e: Emitter) -> None:
     e.function("@san.begin", "void @san.begin(ptr %cx) noinline", lambda: _begin(ir))
     e.function("@san.barrier", "void @san.barrier(ptr %cx, i1 %opens) noinline",
                lambda: _barrier(ir))  # fmt: skip
-    e.function("@san.open", "void @san.open(ptr %cx, i32 %number) noinline", lambda: _open(ir))
+    e.function(
+        "@san.open", "void @san.open(ptr %cx, i32 %number, i1 %some) noinline", lambda: _open(ir)
+    )
 
 
 # -- synchronisation ----------------------------------------
@@ -415,8 +417,10 @@ def _state(ir: Ir) -> None:
 
 
 def _open(ir: Ir) -> None:
-    """A numbered barrier opens."""
+    """A numbered barrier opens. %some: it is one of some threads, who need not be at one place."""
+    ir.e.label("entry")
     _state(ir)
+    ir.when("%some", lambda: None, lambda: _compare_places(ir, "%number"))
     clocks = ir.op(f"load {_V32}, ptr {_at_barrier(ir, 'arriving')}, align 4")
     ir.line(f"store {_V32} {clocks}, ptr {_at_barrier(ir, 'opened')}, align 4")
     ir.line("ret void")
@@ -482,9 +486,9 @@ def _barrier(ir: Ir) -> None:
     ir.line("ret void")
 
 
-def _compare_places(ir: Ir) -> None:
+def _compare_places(ir: Ir, number: str | None = None) -> None:
     """Reports warps that wait at other places than the first does, and warps that have ended.
-    Their infos' ids are resume points."""
+    Their infos' ids are resume points. number: of the barrier, where there are several."""
     states = ir.load(Context, "%cx", "states", "ptr")
     first = ir.variable("i32")
     ended = ir.variable("i32")
@@ -502,9 +506,14 @@ def _compare_places(ir: Ir) -> None:
         state = ir.op(f"load i32, ptr {ir.op(f'getelementptr i32, ptr {states}, i64 {w}')}")
         here = ir.op(f"load i32, ptr {first}")
         waits = ir.op(f"icmp sgt i32 {state}, 0")
-        number = ir.op(f"add i32 {ir.op(f'trunc i64 {w} to i32')}, 1")
+        if number is not None:
+            places = ir.load(Context, "%cx", "places", "ptr")
+            at = ir.op(f"load i32, ptr {ir.op(f'getelementptr i32, ptr {places}, i64 {w}')}")
+            blocked = ir.negated(ir.has(state, READY))
+            waits = ir.both(waits, blocked, ir.op(f"icmp eq i32 {at}, {number}"))
+        after = ir.op(f"add i32 {ir.op(f'trunc i64 {w} to i32')}, 1")
         over = ir.op(f"icmp slt i32 {state}, 0")
-        ir.when(over, lambda: ir.line(f"store i32 {number}, ptr {ended}"))
+        ir.when(over, lambda: ir.line(f"store i32 {after}, ptr {ended}"))
 
         def found() -> None:
             ir.line(f"store i32 {state}, ptr {first}")
