@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from helpers import simt
-from helpers.replica import Replica, Run, replica
+from helpers.replica import Extent, Replica, Run, replica
 from helpers.simt.program_order import ProgramOrder
 from helpers.simt.sanitizer import Access, Observation, Sanitized
 
@@ -341,17 +341,17 @@ class _Findings:
             return run.function.shared_place(o.offset)
         if o.space == "local":
             return f"a local variable+{o.offset:,}"
-        for start, address in run.addresses.items():
+        for extent, address in run.addresses.items():
             if address == o.start:
-                return f"{self._argument(start)}+{o.offset:,}"
+                return f"{self._argument(extent)}+{o.offset:,}"
         for name, (address, _) in run.function.variables().items():
             if address == o.start:
                 return f"{simt.plain_name(name)}+{o.offset:,}"
         return f"malloc()ed memory+{o.offset:,}"
 
-    def _argument(self, start: int) -> str:
+    def _argument(self, extent: Extent) -> str:
         for k, a in enumerate(self.launch.arguments):
-            if getattr(a, "start", None) == start:
+            if getattr(a, "of", None) == extent:
                 return f"argument {k}"
         return "an argument"
 

@@ -391,7 +391,7 @@ def test_copies_and_matrix_loads():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"line": "38"}, {"line": 38.0}, {"iteration": 0.5}, {"which": None}, {"warp": "0"},
+    [{"line": 38.5}, {"line": 38.0}, {"iteration": 0.5}, {"which": None}, {"warp": "0"},
      {"block": (0, 0.5)}, {"block": None}, {"warp": True}],
     ids=str,
 )  # fmt: skip
