@@ -13,7 +13,7 @@ export PYTHON
 help:
 	@echo 'make lab         set up and open JupyterLab on the lessons'
 	@echo 'make test        set up and run every lesson and test'
-	@echo 'make demo        both kernels, checked and timed, in this terminal'
+	@echo 'make demo        naive and tiled kernel, checked and timed, in this terminal'
 	@echo 'make bench       speed of the kernels on this machine'
 	@echo 'make standalone  build/matmul_shared, the whole program without Python'
 	@echo 'make setup       only the environment, .venv'
