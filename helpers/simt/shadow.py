@@ -170,33 +170,36 @@ class Ir:
 
     def loop(self, count: str, body: Callable[[str], None]) -> None:
         """body(k) for k = 0 ... count - 1, both i64; count may be 0."""
-        k = self.variable("i64")
-        self.line(f"store i64 0, ptr {k}")
-        head, more, end = (self.e.fresh(h)[1:] for h in ("head", "more", "end"))
-        self.line(f"br label %{head}")
-        self.e.label(head)
-        now = self.op(f"load i64, ptr {k}")
-        self.line(f"br i1 {self.op(f'icmp ult i64 {now}, {count}')}, label %{more}, label %{end}")
-        self.e.label(more)
-        body(now)
-        self.line(f"store i64 {self.op(f'add i64 {now}, 1')}, ptr {k}")
-        self.line(f"br label %{head}")
-        self.e.label(end)
+
+        def once(now: str, k: str) -> None:
+            body(now)
+            self.line(f"store i64 {self.op(f'add i64 {now}, 1')}, ptr {k}")
+
+        self._while("i64", "0", f"ult i64 {{}}, {count}", once)
 
     def lanes(self, mask: str, body: Callable[[str], None]) -> None:
         """body(lane) for each lane of an i32 mask."""
-        left = self.variable("i32")
-        self.line(f"store i32 {mask}, ptr {left}")
+
+        def once(now: str, left: str) -> None:
+            lane = self.op(f"call i32 @llvm.cttz.i32(i32 {now}, i1 true)")
+            less = self.op(f"sub i32 {now}, 1")
+            self.line(f"store i32 {self.op(f'and i32 {now}, {less}')}, ptr {left}")
+            body(lane)
+
+        self._while("i32", mask, "ne i32 {}, 0", once)
+
+    def _while(self, ty: str, start: str, test: str, body: Callable[[str, str], None]) -> None:
+        """body(value, variable) as long as an icmp of the variable's value holds."""
+        p = self.variable(ty)
+        self.line(f"store {ty} {start}, ptr {p}")
         head, more, end = (self.e.fresh(h)[1:] for h in ("head", "more", "end"))
         self.line(f"br label %{head}")
         self.e.label(head)
-        now = self.op(f"load i32, ptr {left}")
-        self.line(f"br i1 {self.op(f'icmp ne i32 {now}, 0')}, label %{more}, label %{end}")
+        now = self.op(f"load {ty}, ptr {p}")
+        holds = self.op(f"icmp {test.format(now)}")
+        self.line(f"br i1 {holds}, label %{more}, label %{end}")
         self.e.label(more)
-        lane = self.op(f"call i32 @llvm.cttz.i32(i32 {now}, i1 true)")
-        less = self.op(f"sub i32 {now}, 1")
-        self.line(f"store i32 {self.op(f'and i32 {now}, {less}')}, ptr {left}")
-        body(lane)
+        body(now, p)
         self.line(f"br label %{head}")
         self.e.label(end)
 
