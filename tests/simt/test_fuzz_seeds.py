@@ -47,6 +47,7 @@ def test_a_recursive_function_takes_short_and_char_arguments():
     np.testing.assert_array_equal(out, expected)
 
 
+@pytest.mark.engine
 def test_random_programs_that_once_failed():
     """204: lanes that return while others wait. 211: a branch whose join has a region of its own.
 
