@@ -34,7 +34,7 @@ _GROUPS = {
     "d v v v c": "madc",
     "d v v:u32": "shl shr",
     "d:u32 v": "popc clz bfind",
-    "d:b32 v:b32 v:b32 v:b32": "shf prmt fns dp2a dp4a",
+    "d:b32 v:b32 v:b32 v:b32": "shf prmt fns dp2a dp4a vabsdiff2 vabsdiff4",
     "": "ret exit trap brkpt membar fence",
 }
 FORMS = {opcode: form for form, opcodes in _GROUPS.items() for opcode in opcodes.split()} | {

@@ -169,11 +169,35 @@ def _dot(e: Emitter, i: ptx.Instruction, parts: list[tuple[int, int, int]]) -> V
         raise e.unsupported()
     a, b, total = (e.get(o, "b32") for o in i.operands[1:4])
     for a_at, size, b_at in parts:
-        pair = []
-        for value, kind, at, n in ((a, a_kind, a_at, size), (b, b_kind, b_at, 8)):
-            top = e.calc("shl", "i32", value, 32 - n - at)
-            pair.append(e.calc("ashr" if kind == "s32" else "lshr", "i32", top, 32 - n))
+        pair = _part(e, a_kind, a, a_at, size), _part(e, b_kind, b, b_at, 8)
         total = e.calc("add", "i32", total, e.calc("mul", "i32", *pair))
+    return "b32", total
+
+
+def _part(e: Emitter, kind: str, value: str, at: int, size: int) -> str:
+    """`size` bits of a word from bit `at` on, widened with or without a sign."""
+    top = e.calc("shl", "i32", value, 32 - size - at)
+    return e.calc("ashr" if kind == "s32" else "lshr", "i32", top, 32 - size)
+
+
+@operation("vabsdiff2", "vabsdiff4")
+def _parts_differ(e, i):
+    """|a - b| of 2 or 4 parts of a word: side by side, or (.add) their sum and c (9.7.17).
+
+    nvcc makes it of __vabsdiffu4, __vsadu4 and the like; the other video instructions it does not
+    emit.
+    """
+    kind, adds = i.modifiers[0], i.modifiers[-1] == "add"
+    size = 16 if i.opcode == "vabsdiff2" else 8
+    a, b, total = (e.get(o, "b32") for o in i.operands[1:4])
+    total = total if adds else 0
+    for at in range(0, 32, size):
+        x, y = _part(e, kind, a, at, size), _part(e, kind, b, at, size)
+        difference = e.intrinsic("abs", "i32", [("i32", e.calc("sub", "i32", x, y))])
+        if not adds:
+            low = e.calc("and", "i32", difference, (1 << size) - 1)
+            difference = e.calc("shl", "i32", low, at)
+        total = e.calc("add", "i32", total, difference)
     return "b32", total
 
 

@@ -96,6 +96,9 @@ _ALTERNATIVES = {
     "prmt": ["b32:", *(f"b32, {mode}:" for mode in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16"))],
     "dp4a": ["u32 s32, u32 s32:"],
     "dp2a": ["u32 s32, u32 s32: lo|hi!"],
+    "vabsdiff2 vabsdiff4": [
+        f"{t}, {t}, {t}{add}:" for t in ("u32", "s32") for add in ("", ", add")
+    ],
     "selp": [f"{_BITS} {_WORDS} f32 f64:"],
     "slct": [f"{_BITS} {_WORDS} f32 f64, s32:", f"{_BITS} {_WORDS} f32 f64, f32: ftz"],
     "setp": [

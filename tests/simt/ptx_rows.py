@@ -173,6 +173,27 @@ for A, B in options(("u32", "s32"), ("u32", "s32")):
     row(f"dp2a.hi.{A}.{B}", "b32 b32 b32", "b32", dot(A, B, 2, 16))
 
 
+def differences(kind: str, n: int, adds: bool):
+    """|a - b| of n parts of a word, side by side or added up and to c."""
+    size = 32 // n
+
+    def oracle(a, b, c):
+        parts = [
+            abs(part_of(a, kind, at, size) - part_of(b, kind, at, size))
+            for at in range(0, 32, size)
+        ]
+        if adds:
+            return word("b32", c + sum(parts))
+        return sum((part & (1 << size) - 1) << size * k for k, part in enumerate(parts))
+
+    return oracle
+
+
+for T, n, adds in options(("u32", "s32"), (2, 4), (False, True)):
+    name = f"vabsdiff{n}.{T}.{T}.{T}" + (".add" if adds else "")
+    row(name, "b32 b32 b32", "b32", differences(T, n, adds))
+
+
 def highest(kind: str, a: int, shift: bool) -> int:
     """bfind: the highest bit that differs from the sign."""
     value = integer(kind, a)

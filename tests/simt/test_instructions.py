@@ -34,6 +34,10 @@ def truncated_quotient(a, b):
     ).astype(a.dtype)
 
 
+def bytes_of(x):
+    return x.view(np.uint8).reshape(-1, 4).astype(np.int32)
+
+
 def bits_of(x):
     return x.view({4: U32, 8: U64}[x.dtype.itemsize])
 
@@ -177,6 +181,28 @@ CASES = {
             | (x >> U32(8) & U32(255)) << U32(16)
             | (y >> U32(16) & U32(255)) << U32(24)
         ),
+    ),
+    "sad_of_bytes": (
+        (U32, U32),
+        U32,
+        "__vsadu4(x, y)",
+        lambda x, y: np.abs(bytes_of(x) - bytes_of(y)).sum(1).astype(U32),
+    ),
+    "sad_of_signed_halves": (
+        (I32, I32),
+        U32,
+        "__vsads2(x, y)",
+        lambda x, y: (
+            np.abs(x.view(np.int16).reshape(-1, 2).astype(I32) - y.view(np.int16).reshape(-1, 2))
+            .sum(1)
+            .astype(U32)
+        ),
+    ),
+    "differences_of_bytes": (
+        (U32, U32),
+        U32,
+        "__vabsdiffu4(x, y)",
+        lambda x, y: np.abs(bytes_of(x) - bytes_of(y)).astype(np.uint8).view(U32)[:, 0],
     ),
     "dp4a": (
         (I32, I32, I32),
