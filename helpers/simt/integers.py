@@ -58,24 +58,30 @@ def mad(e: Emitter, i: ptx.Instruction) -> Value | list[Value]:
 
 @operation("addc", "subc", "madc")
 def _add_with_carry(e, i):
-    """add.cc, addc, sub.cc, subc, mad.cc, madc (9.7.2): the carry flag, or for subtraction the
-    borrow, is an ordinary predicate here: with .cc the second destination, and for addc, subc and
-    madc the last operand."""
+    """add.cc, addc, sub.cc, subc, mad.cc, madc (9.7.2). The carry flag is an ordinary predicate
+    here: with .cc the second destination, and for addc, subc and madc the last operand.
+
+    a - b is a + ~b + 1, so that the flag after a subtraction is 1 if nothing was borrowed. PTX
+    calls the flag a borrow and leaves open what addc makes of it, but nvcc's division of 128-bit
+    integers has addc after sub.cc; this is what an H200 does.
+    """
     kind = only(e, i, "cc", "lo", "hi", types=_WORDS[2:])
     ty = llvm_type(kind)
     if i.opcode in ("mad", "madc"):
         a, b = product(e, i, kind)[1], e.get(i.operands[3], kind)
     else:
         a, b = _values(e, i, kind, 2)
-    minus = i.opcode in ("sub", "subc")
-    verb, out_of_range = ("sub", "ugt") if minus else ("add", "ult")
-    total = e.calc(verb, ty, a, b)
-    carry = e.calc(f"icmp {out_of_range}", ty, total, a)
+    if i.opcode in ("sub", "subc"):
+        b = e.calc("xor", ty, b, -1)
+    total = e.calc("add", ty, a, b)
+    carry = e.calc("icmp ult", ty, total, a)
     if i.opcode.endswith("c"):
         more = e.cast("zext", "i1", ty, e.get(i.operands[-1], "pred"))
-        first, total = total, e.calc(verb, ty, total, more)
-        again = e.calc(f"icmp {out_of_range}", ty, total, first)
-        carry = e.calc("or", "i1", carry, again)
+    else:
+        more = 1 if i.opcode == "sub" else 0
+    if more:
+        first, total = total, e.calc("add", ty, total, more)
+        carry = e.calc("or", "i1", carry, e.calc("icmp ult", ty, total, first))
     return [(kind, total), ("pred", carry)] if "cc" in i.modifiers else (kind, total)
 
 

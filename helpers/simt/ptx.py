@@ -160,13 +160,14 @@ _COMMENTS = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\])*")', re.S)
 _LINE_DIRECTIVE = re.compile(r"^[ \t]*(\.(?:version|target|address_size|file|loc)\b[^\n;]*)$", re.M)
 _SECTION = re.compile(r"\.section\s+\S+\s*\{.*?\}", re.S)
 _LABEL = re.compile(rf"\s*({_NAME})\s*:(?!:)")
+_DIRECTIVE = re.compile(r"(?:\.\w+)?")  # .reg of ".reg.b32 r", as headers of the toolkit have it
 _VARIABLE = re.compile(
-    r"(?:\.(?P<link>visible|extern|weak|common)\s+)?\.(?P<space>global|const|shared|local|param|reg)"
-    r"\s+(?P<rest>.*)",
+    r"(?:\.(?P<link>visible|extern|weak|common)\s+)?\.(?P<space>global|const|shared|local|param|reg)\b"
+    r"\s*(?P<rest>.*)",
     re.S,
 )
 _TYPED_NAME = re.compile(
-    rf"(?:\.attribute\s*\([^)]*\)\s*)?(?:\.align\s+(?P<align>{_COUNT})\s+)?(?:\.v(?P<vector>[24])\s+)?\.(?P<type>\w+)\s+"
+    rf"(?:\.attribute\s*\([^)]*\)\s*)?(?:\.align\s+(?P<align>{_COUNT})\s*)?(?:\.v(?P<vector>[24])\s*)?\.(?P<type>\w+)\s+"
     rf"(?:\.ptr\b(?:\s*\.\w+(?:\s+\d+)?)*\s*)?"
     rf"(?P<name>{_NAME})(?P<dims>(?:\s*\[\s*(?:{_COUNT})?\s*\])*)\s*$",
     re.S,
@@ -349,11 +350,12 @@ class _Body:
 
     def _statement(self, statement: str, ptx_line: int) -> None:
         words = statement.replace(",", " ").split()
-        if words[:1] == [".loc"]:
+        directive = _DIRECTIVE.match(statement)[0]
+        if directive == ".loc":
             self.file, self.line = _place(words, self.file, self.line, self.callers)
-        elif words[:1] == [".reg"]:
+        elif directive == ".reg":
             self._registers(statement)
-        elif words[:1] == [".param"]:  # an argument of a call, named anew in each
+        elif directive == ".param":  # an argument of a call, named anew in each
             (variable,) = _variables(statement, None)
             unique = f"{variable.name}#{len(self.kernel.variables)}"
             self.scopes[-1][variable.name] = Symbol(unique)
@@ -391,7 +393,7 @@ class _Body:
     # -- declarations ----------------------------------------
 
     def _registers(self, statement: str) -> None:
-        match = re.match(r"\.reg\s+\.(\w+)\s+(.*)", statement, re.S)
+        match = re.match(r"\.reg\s*\.(\w+)\s+(.*)", statement, re.S)
         if match is None or match.group(1) not in SIZES:
             raise InvalidPtx(f"cannot read '{statement[:60]}'")
         for item in match.group(2).split(","):

@@ -354,6 +354,33 @@ for T in LONG:
             f"madc.{which}.cc.{T} {{e}}, {{b}}, {{c}}, {{a}}; madc.lo.{T} {{g}}, 0, 0, 0",
         )
 
+
+def mixed(kind: str, subtracts_first: bool):
+    """sub.cc, addc.cc, subc; or add.cc, subc.cc, addc: a - b is a + ~b + 1 for the flag."""
+
+    def oracle(a, b, c):
+        n = bits_of(kind)
+        full = (1 << n) - 1
+        a, b, c = a & full, b & full, c & full
+        low = a + (full - b) + 1 if subtracts_first else a + b
+        high = b + (c if subtracts_first else full - c) + (low >> n)
+        last = (full if subtracts_first else 0) + (high >> n)
+        return word(kind, low), word(kind, high), word(kind, last)
+
+    return oracle
+
+
+for T in LONG:
+    for first, second in (("sub", "add"), ("add", "sub")):
+        row(
+            f"{first}.cc {second}c.cc.{T}",
+            (T, T, T),
+            (T, T, T),
+            mixed(T, first == "sub"),
+            f"{first}.cc.{T} {{d}}, {{a}}, {{b}}; {second}c.cc.{T} {{e}}, {{b}}, {{c}}; "
+            f"{first}c.{T} {{g}}, 0, 0",
+        )
+
 # -- logic and shifts (9.7.8) ----------------------------------------
 
 LOGIC = {"and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b}
