@@ -82,16 +82,18 @@ def _setp(e, i):
 
 @operation("set")
 def _set(e, i):
-    """All ones or zero; for a floating-point destination 1.0 or 0.0 (packed: in each half)."""
+    """All ones or zero; for a floating-point destination 1.0 or 0.0; packed: in each half."""
     to, kind = i.modifiers[-2:]
     found = [_combine(e, i, v) for v in _compare(e, i, kind)]
     if is_half(to):
         one = 0x3F80 if to.startswith("bf16") else 0x3C00
         values = [e.pick(v, "i16", one, 0) for v in found]
         return to, halves.pack(e, *values) if len(values) == 2 else values[0]
-    if len(found) == 2:
-        raise e.unsupported()
     ty = llvm_type(to)
+    if len(found) == 2:
+        if ty != "i32":
+            raise e.unsupported()
+        return to, halves.pack(e, *(e.cast("sext", "i1", "i16", v) for v in found))
     return to, e.cast("uitofp" if to == "f32" else "sext", "i1", ty, found[0])
 
 

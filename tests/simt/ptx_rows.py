@@ -857,6 +857,10 @@ for how, ftz in options(FLOAT_TESTS, ("", "ftz")):
         dotted("set", how, ftz, "f16x2.f16x2"), "f16x2 f16x2", "f16x2",
         lambda a, b, f=both: tuple(0x3C00 * v for v in f(a, b)),
     )  # fmt: skip
+    row(
+        dotted("set", how, ftz, "u32.f16x2"), "f16x2 f16x2", "u32",
+        lambda a, b, f=both: 0xFFFF * f(a, b)[0] | 0xFFFF0000 * f(a, b)[1],
+    )  # fmt: skip
 for T in ("b16", "b32", "b64", *WORDS, "f32", "f64"):
     row(f"selp.{T}", (T, T, "pred"), (T,), lambda a, b, c, T=T: quiet(T, a if c else b))
     row(
