@@ -63,7 +63,7 @@ def _find(lines: list[str], function: str, file: str) -> tuple[int, int]:
     for first, line in enumerate(lines):
         if line.startswith("__global__") and f" {function}(" in line:
             return first, lines.index("}", first) + 1
-    raise ValueError(f"cuda/{file} has no function {function}")
+    raise WrongValue(f"cuda/{file} has no function {function}")
 
 
 def highlight(code: str) -> list[str]:

@@ -99,7 +99,7 @@ def test_exercise_3_without_shared_memory_is_not_done(capsys):
     ("col * K", "row * K", "FAIL"),
     ("k < K", "k < K - 1", "FAIL"),
     ("sum;", "sum", "FAIL: it does not compile.\nkernel.cu(1"),
-    ("matmul_nt", "mine", "FAIL: there is no kernel matmul_nt, only mine"),
+    ("matmul_nt", "mine", "FAIL: there is no kernel matmul_nt in the source, only mine"),
     ("int M, int N, int K", "int M, int N, int K, int L", "FAIL: kernel matmul_nt takes 7 argum"),
 ])
 def test_wrong_versions_of_exercise_1_are_found_in_the_engine(old, new, finding, capsys):
