@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from helpers import simt
+from helpers.bound import BoundKernel
 from helpers.errors import NoSuchFile, WrongType, WrongValue
 from helpers.kernels import CUDA_FOLDER, Kernel
 from helpers.launch_shape import checked_shape, checked_shared
@@ -184,7 +185,8 @@ def replica(
 ) -> Replica:
     """The launch of a kernel, copied.
 
-    kernel: a `helpers.kernels.Kernel`, whose launch shape is the default; (source, name) or
+    kernel: a `helpers.kernels.Kernel` or a kernel of `helpers.bound`, whose launch shape is the
+    default; (source, name) or
     (source, name, nvcc options) with the CUDA C as text or as the path of a file, in cuda/ or
     anywhere; or on the CPU driver any PyCUDA function, with its module's variables as they are now.
     arguments: as for the launch: NumPy scalars, arrays on the device (DeviceArray, GPUArray,
@@ -201,6 +203,9 @@ def replica(
         block = kernel.block if block is None else block
         shared = kernel.shared_bytes if shared is None else shared
         grid = kernel.grid(int(arguments[3]), int(arguments[4])) if grid is None else grid
+    if isinstance(kernel, BoundKernel):
+        arguments = kernel.checked(arguments, host_arrays=True)
+        grid, block, shared = kernel.shape(arguments, grid, block, shared)
     if grid is None or block is None:
         raise WrongType(f"kernel {program.entry} has no launch shape: write grid=(…), block=(…)")
     shape = checked_shape("grid", grid), checked_shape("block", block)
@@ -233,7 +238,7 @@ def _of_product(kernel: Kernel, arguments: tuple) -> list:
 
 def program_of(kernel: Any) -> Program:
     """The kernel's PTX, and its source where that is known."""
-    if isinstance(kernel, Kernel):
+    if isinstance(kernel, (Kernel, BoundKernel)):
         return Program(kernel.entry, ptx_of(kernel.source, kernel.options), kernel.source)
     if isinstance(kernel, tuple) and len(kernel) in (2, 3) and isinstance(kernel[1], str):
         source, entry, *options = kernel

@@ -126,7 +126,7 @@ def _head(code: str, start: int) -> tuple[str, int, int] | None:
             return None
         at = token.end()
         if token[0] == "(":
-            closed = _closing(code, token.start())
+            closed = closing(code, token.start())
             if closed is None:
                 return None
             if word not in _ATTRIBUTES:
@@ -138,10 +138,11 @@ def _head(code: str, start: int) -> tuple[str, int, int] | None:
     return None
 
 
-def _closing(code: str, opened: int) -> int | None:
+def closing(code: str, opened: int, pair: str = "()") -> int | None:
+    """Where the bracket at `opened` is closed, in blanked code; None if it is not."""
     depth = 0
     for at in range(opened, len(code)):
-        depth += (code[at] == "(") - (code[at] == ")")
+        depth += (code[at] == pair[0]) - (code[at] == pair[1])
         if not depth:
             return at
     return None
