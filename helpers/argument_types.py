@@ -132,7 +132,7 @@ class _Slot:
         if not _same_bytes(argument.dtype, wanted):
             raise WrongType(f"{self.told} is np.{type(argument).__name__}({argument}), "
                             f"{argument.nbytes} bytes, and the kernel takes {wanted.itemsize} bytes"
-                            f" there, a {wanted}: write {_as(wanted, argument.item())}"
+                            f" there ({wanted}): write {_as(wanted, argument.item())}"
                             )  # fmt: skip
         if wanted.kind in "iu" and argument.dtype.kind != wanted.kind:
             info = np.iinfo(wanted)

@@ -31,7 +31,7 @@ from helpers.toolkit import require_toolkit
 FAR = 2**36  # bytes; what is farther from an array was not meant to be an element of it
 
 
-class CompileFailed(Told):
+class CompileFailed(Told, RuntimeError):
     """The source does not compile; the text is the compiler's, with the source's own lines."""
 
 
