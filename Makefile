@@ -44,7 +44,7 @@ lab: setup
 	exec $(RUN) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=. \
 	  --LabApp.default_url=/lab/tree/notebooks $$allow $(ARGS)
 
-# What was changed here and is new there is copied to notebooks/work first.
+# What was changed here and is new there is copied to mine/ first.
 update:
 	@'$(SYSTEM_PYTHON)' -m helpers.update
 

@@ -1,7 +1,7 @@
 """Get the course's newest version and keep what the student has changed. `make update` runs this.
 
 A file that was changed here and is new there as well would stop git. It is first copied to
-notebooks/work/, which git ignores, under its own name or, if there is such a file already, with a
+mine/, which git ignores, under its own name or, if there is such a file already, with a
 number. So nothing of the student's is lost or merged, and the update cannot come to a conflict.
 What was changed here only stays as it is. A notebook that was run, but not edited, needs no copy.
 
@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-KEPT = Path("notebooks", "work")
+KEPT = Path("mine")
 
 
 class UpdateError(Exception):
@@ -110,7 +110,7 @@ def _sources(notebook: dict) -> list[tuple[str, str]]:
 
 
 def _keep(root: Path, name: str) -> Path:
-    """Copies a file to notebooks/work/; returns where."""
+    """Copies a file to mine/; returns where."""
     source = root / name
     (root / KEPT).mkdir(parents=True, exist_ok=True)
     number = 1

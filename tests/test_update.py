@@ -43,7 +43,7 @@ def course(tmp_path):
     root = tmp_path / "course"
     root.mkdir()
     git(root, "init", "-q", "-b", "main")
-    write(root, ".gitignore", "/notebooks/work/\n")
+    write(root, ".gitignore", "/mine/\n")
     write(root, LESSON, notebook("lesson", "exercise"))
     write(root, OTHER, notebook("other"))
     write(root, KERNEL, "kernel\n")
@@ -71,8 +71,8 @@ def test_an_edited_notebook_and_its_new_version_both_survive(course, student, ca
     publish(course, lesson=newer)
     assert updating.main(student) == 0
     assert (student / LESSON).read_text() == newer
-    assert (student / "notebooks/work/01.ipynb").read_text() == mine
-    assert "your notebooks/01.ipynb is now notebooks/work/01.ipynb" in capsys.readouterr().out
+    assert (student / "mine/01.ipynb").read_text() == mine
+    assert "your notebooks/01.ipynb is now mine/01.ipynb" in capsys.readouterr().out
     assert git(student, "status", "--porcelain") == ""
 
 
@@ -84,7 +84,7 @@ def test_the_next_time_the_next_copy(course, student):
         publish(course, lesson=notebook(f"lesson after {len(texts)}", "exercise"))
         assert updating.main(student) == 0
     assert set(texts) <= everything(student)
-    assert sorted(p.name for p in (student / "notebooks/work").iterdir()) == [
+    assert sorted(p.name for p in (student / "mine").iterdir()) == [
         "01-2.ipynb",
         "01.ipynb",
     ]
@@ -95,7 +95,7 @@ def test_what_is_changed_here_only_stays(course, student):
     publish(course, lesson=notebook("better lesson"))
     assert updating.main(student) == 0
     assert (student / KERNEL).read_text() == "my kernel\n"
-    assert not (student / "notebooks/work").exists()
+    assert not (student / "mine").exists()
 
 
 def test_kernels_are_kept_too_staged_or_not(course, student):
@@ -104,14 +104,14 @@ def test_kernels_are_kept_too_staged_or_not(course, student):
     publish(course, kernel="newer kernel\n")
     assert updating.main(student) == 0
     assert (student / KERNEL).read_text() == "newer kernel\n"
-    assert (student / "notebooks/work/02.cu").read_text() == "my kernel\n"
+    assert (student / "mine/02.cu").read_text() == "my kernel\n"
 
 
 def test_a_notebook_that_was_only_run_leaves_no_copy(course, student):
     write(student, LESSON, notebook("lesson", "exercise", output="3"))
     publish(course, lesson=notebook("better lesson"))
     assert updating.main(student) == 0
-    assert not (student / "notebooks/work").exists()
+    assert not (student / "mine").exists()
 
 
 def test_a_file_of_ones_own_where_a_new_one_comes(course, student):
@@ -134,7 +134,7 @@ def test_a_lesson_that_was_renamed_there_or_deleted_here(course, student):
     publish(course, kernel="newer kernel\n")
     assert updating.main(student) == 0
     assert not (student / LESSON).exists() and (student / "notebooks/01-new.ipynb").exists()
-    assert (student / "notebooks/work/01.ipynb").read_text() == mine
+    assert (student / "mine/01.ipynb").read_text() == mine
     assert (student / KERNEL).read_text() == "newer kernel\n"
 
 

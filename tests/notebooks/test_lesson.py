@@ -10,13 +10,11 @@ LESSONS = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
 
 
 def kernel_of(path) -> str:
-    """The text of my_kernel in a notebook."""
+    """The CUDA C of a notebook's %%cuda cell."""
     for cell in nbformat.read(path, as_version=4).cells:
-        if "my_kernel = " in cell.source:
-            names = {}
-            exec(cell.source, names)
-            return names["my_kernel"]
-    raise AssertionError(f"{path} has no my_kernel")
+        if cell.source.startswith("%%cuda"):
+            return cell.source.partition("\n")[2]
+    raise AssertionError(f"{path} has no %%cuda cell")
 
 
 def solution(lesson: str) -> str:
