@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from helpers import simt
 from helpers.argument_types import checked_arguments
 from helpers.compiling import Compiled, compiled
-from helpers.errors import LaunchFailed, TimeIsUp, Told, WrongType, WrongValue
+from helpers.errors import KernelInterrupted, LaunchFailed, TimeIsUp, Told, WrongType, WrongValue
 from helpers.kernels import Kernel, check_matrix
 from helpers.launch_shape import Shape, checked_shape, checked_shared
 from helpers.memory import allocate, driver, upload
@@ -147,6 +147,8 @@ class BoundKernel:
             function(*arguments, grid=grid, block=block, shared=shared, stream=stream)
             if first:
                 cuda.Context.synchronize()
+        except KeyboardInterrupt:
+            raise KernelInterrupted(f"kernel {self.name} was interrupted") from None
         except cuda.Error as error:
             raise LaunchFailed(self._in_words(str(error), arguments)) from None
         return None

@@ -36,3 +36,10 @@ class TimeIsUp(Told):
 
 class LaunchFailed(Told, RuntimeError):
     """A launch was refused, or its kernel did something wrong."""
+
+
+class KernelInterrupted(KeyboardInterrupt):
+    """A kernel was interrupted; it has been stopped, and everything else goes on."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"KeyboardInterrupt: {self}"]

@@ -25,6 +25,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 
 from helpers.bound import BoundKernel, NoKernel, bind_all
 from helpers.errors import WrongValue
+from helpers.sandbox import CompileFailed
 from helpers.show import CUDA_FOLDER, ROOT, WORK_FOLDER
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*")
@@ -75,10 +76,17 @@ class CudaMagics(Magics):
         copy = WORK_FOLDER / f"{chosen.name}.cu"
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(text, encoding="utf-8")
-        kernels, others, warnings = bind_all(
-            text, copy, options=_options(chosen), block=chosen.block, tile=chosen.tile,
-            rows_on_x=chosen.rows_on_x, shared_bytes=chosen.shared,
-        )  # fmt: skip
+        gone = self._unbind(copy)
+        try:
+            kernels, others, warnings = bind_all(
+                text, copy, options=_options(chosen), block=chosen.block, tile=chosen.tile,
+                rows_on_x=chosen.rows_on_x, shared_bytes=chosen.shared,
+            )  # fmt: skip
+        except CompileFailed as error:
+            if gone:
+                raise CompileFailed(f"{error}\n({', '.join(gone)}: not bound any more, until this "
+                                    "compiles)") from None  # fmt: skip
+            raise
         _check_names(kernels)
         if target:
             target.write_text(text, encoding="utf-8")
@@ -93,6 +101,15 @@ class CudaMagics(Magics):
             if kernel.signature.parameters is None:
                 print("    (Its parameters could not be read: the types of arguments are not "
                       "checked.)")
+
+    def _unbind(self, copy: Path) -> list[str]:
+        """Takes away what this cell bound when it was run before: should it not compile now, a
+        check of its kernel must not be one of the kernel before. Returns the names."""
+        mine = [name for name, value in self.shell.user_ns.items()
+                if isinstance(value, BoundKernel) and value.file == copy]  # fmt: skip
+        for name in mine:
+            del self.shell.user_ns[name]
+        return mine
 
     def _hidden(self, kernels: dict[str, BoundKernel]) -> list[str]:
         """What the user had under the kernels' names."""

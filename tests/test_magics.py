@@ -76,12 +76,15 @@ def test_a_compile_error_is_the_students_own_line_and_nothing_else(shell, capsys
                             "                      ^")  # fmt: skip
 
 
-def test_what_was_bound_before_stays_when_a_cell_does_not_compile(shell, capsys, work):
+def test_a_cell_that_does_not_compile_leaves_no_older_kernel_to_be_checked(shell, capsys, work):
+    run(shell, capsys, "other", FILL.replace("void fill", "void other"))
     run(shell, capsys, "mine")
-    before = shell.user_ns["fill"]
-    run(shell, capsys, "mine", "nonsense")
-    assert shell.user_ns["fill"] is before
+    said = run(shell, capsys, "mine", "nonsense")
+    assert said.strip().endswith("(fill: not bound any more, until this compiles)")
+    assert "fill" not in shell.user_ns and "other" in shell.user_ns
     assert "nonsense" in (work / "mine.cu").read_text()
+    run(shell, capsys, "mine")
+    assert "fill" in shell.user_ns
 
 
 def test_warnings_are_shown_every_time_and_do_not_fail(shell, capsys):

@@ -52,7 +52,7 @@ def test_edit_the_kernel_of_lesson_1_see_it_fail_and_mend_it(open_lesson):
     lesson.picture("1-compile-error")
     number = 1 + right.splitlines().index(next(x for x in right.splitlines() if "sum +=" in x))
     assert said.startswith(f'CompileFailed: my_nt.cu({number}): error: identifier "sun"')
-    assert "Traceback" not in said and said.count("\n") == 2
+    assert "Traceback" not in said and said.count("\n") == 3
 
     lesson.type(EDITED, right)
     lesson.run(EDITED)
@@ -76,7 +76,7 @@ def test_an_endless_kernel_is_interrupted_and_the_lesson_goes_on(open_lesson):
     lesson.interrupt()
     said = lesson.shown("check", 20)
     lesson.picture("endless-interrupted")
-    assert "KeyboardInterrupt" in said
+    assert said == "KeyboardInterrupt: kernel endless was interrupted"
 
     lesson.type("kernel", solution("01-naive.ipynb"))
     lesson.run("kernel")
@@ -97,6 +97,5 @@ def test_the_pictures_of_lesson_3_appear(open_lesson):
         image = lesson.page.locator(".jp-Cell.jp-mod-active .jp-RenderedImage img").first
         image.scroll_into_view_if_needed()
         assert image.evaluate("image => image.complete && image.naturalWidth > 300")
-        assert len(image.get_attribute("alt") or "") > 100
         lesson.picture(f"3-{cell}")
     assert complaints(lesson) == []
