@@ -42,6 +42,7 @@ setup:
 lab: setup
 	@allow=; [ "$$(id -u)" != 0 ] || allow=--allow-root; \
 	exec $(RUN) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=. \
+	  --LabApp.extra_labextensions_path=helpers/labextensions \
 	  --LabApp.default_url=/lab/tree/notebooks $$allow $(ARGS)
 
 # What was changed here and is new there is copied to mine/ first.

@@ -27,11 +27,6 @@ def _explain() -> str:
     return f"Missing on this machine: Chromium. {paste}"
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if browser() is None:
-        pytest.exit(_explain(), returncode=1)
-
-
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     folder = copy_of_the_project(tmp_path_factory.mktemp("lab") / "project")
@@ -44,6 +39,8 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def chromium():
+    if browser() is None:
+        pytest.fail(_explain(), pytrace=False)
     from playwright.sync_api import sync_playwright
 
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's own refuses root
@@ -54,7 +51,7 @@ def chromium():
 
 
 @pytest.fixture
-def open_lesson(server, chromium):
+def open_lesson(chromium, server):
     """A function that opens a notebook in a fresh page; at the end its console is looked at."""
     opened = []
 
@@ -65,7 +62,5 @@ def open_lesson(server, chromium):
 
     yield opening
     for lesson in opened:
-        lesson.page.evaluate(
-            "() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()"
-        )
+        lesson.page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
         lesson.page.close()

@@ -107,6 +107,15 @@ class Lesson:
 
     # -- what a student does ----------------------------------------
 
+    def open(self, path: str) -> None:
+        """Open a file beside the notebook, as from the file browser."""
+        self.page.evaluate(
+            f"""() => window.jupyterapp.commands.execute('docmanager:open',
+                {{path: {json.dumps(path)}}})"""
+        )
+        self.page.locator(".jp-FileEditor .cm-line").first.wait_for()
+        self.page.wait_for_timeout(1000)
+
     def run_all(self, seconds: float = 240) -> None:
         """Run > Run All Cells, and wait for the last one."""
         self.page.get_by_role("menuitem", name="Run", exact=True).click()

@@ -99,3 +99,23 @@ def test_the_pictures_of_lesson_3_appear(open_lesson):
         assert image.evaluate("image => image.complete && image.naturalWidth > 300")
         lesson.picture(f"3-{cell}")
     assert complaints(lesson) == []
+
+
+def test_cuda_cells_and_files_have_the_colours_of_cpp(open_lesson):
+    lesson = open_lesson("notebooks/solutions/01-naive.ipynb")
+    words = ".jp-Cell.jp-mod-active .cm-line span"
+    lesson.show("kernel")
+    assert "const" in lesson.page.locator(words).all_text_contents()  # no word of Python
+    lesson.show("check")
+    assert "True" in lesson.page.locator(words).all_text_contents()
+    lesson.type("check", "%%cuda other\n__global__ void k(const float *x) { }")
+    lesson.page.wait_for_timeout(500)
+    assert "const" in lesson.page.locator(words).all_text_contents()
+    lesson.type("check", "const = None")
+    lesson.page.wait_for_timeout(500)
+    assert "const" not in lesson.page.locator(words).all_text_contents()
+    lesson.open("cuda/02_tiled.cu")
+    lesson.picture("file")
+    words = lesson.page.locator(".jp-FileEditor .cm-line span").all_text_contents()
+    assert "const" in words and "#pragma" in words
+    assert complaints(lesson) == []
