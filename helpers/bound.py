@@ -74,7 +74,8 @@ class BoundKernel:
         self.options = tuple(options)
         self._module = module
         self._function: Any = None
-        self._tried: set[tuple] = set()
+        self._tried: set[tuple] = set()  # launches that the engine has had
+        self._fit: set[tuple] = set()  # blocks and shared bytes that the device has room for
 
     def __repr__(self) -> str:
         shape = f", block {self.block}" if self.block else ""
@@ -140,7 +141,9 @@ class BoundKernel:
         arguments = self.checked(arguments)
         grid, block, shared = self.shape(arguments, grid, block, shared)
         function = self.function()
-        self._check_resources(function, block, shared)
+        if (block, shared) not in self._fit:
+            self._check_resources(function, block, shared)
+            self._fit.add((block, shared))
         first = check and backend() == "gpu" and self._tries(arguments, grid, block, shared)
         cuda = driver()
         try:
@@ -242,12 +245,8 @@ class BoundKernel:
     def _in_words(self, said: str, arguments: Sequence[Any]) -> str:
         """What the driver says of a launch, with the names of arguments for their addresses."""
         text = said.partition(" failed: ")[2] or said
-        inside = _ALLOCATION.search(text)
-        for parameter, argument in zip(self.signature.parameters or (), arguments, strict=False):
-            if inside and parameter.pointer and _start_of(argument) == int(inside[2], 16):
-                text = text.replace(inside[0], f"{parameter.name} ({inside[1]} bytes)")
-                text = re.sub(r" at 0x[0-9a-f]+,", ",", text)
-                break
+        pairs = zip(self.signature.parameters or (), arguments, strict=False)
+        text = with_names(text, {_start_of(a): p.name for p, a in pairs if p.pointer and p.name})
         if self.name not in text:
             text = f"kernel {self.name}: {text}"
         if backend() == "gpu" and any(sign in text for sign in _LOST):
@@ -337,6 +336,19 @@ def _covering(block: Shape, M: int, N: int, rows_on_x: bool) -> Shape:
 
 def _is_address(number: np.generic) -> bool:
     return isinstance(number, np.integer) and number.nbytes == 8
+
+
+def with_names(text: str, names: dict[int, str]) -> str:
+    """What the engine says of an access, with the name of the argument for its address.
+
+    names: by the address at which an argument's memory starts.
+    """
+    inside = _ALLOCATION.search(text)
+    name = names.get(int(inside[2], 16)) if inside else None
+    if not name:
+        return text
+    text = text.replace(inside[0], f"{name} ({inside[1]} bytes)")
+    return re.sub(r" at 0x[0-9a-f]+,", ",", text)
 
 
 def _start_of(argument: Any) -> int:

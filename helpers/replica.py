@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 
 from helpers import simt
-from helpers.bound import BoundKernel
+from helpers.bound import BoundKernel, with_names
 from helpers.errors import NoSuchFile, WrongType, WrongValue
 from helpers.kernels import CUDA_FOLDER, Kernel
 from helpers.launch_shape import checked_shape, checked_shared
 from helpers.memory import DeviceArray, driver
 from helpers.nvcc_messages import DIRECTIVE, FILE, numbered
 from helpers.sandbox import DoesNotFit, function_named, ptx_of
+from helpers.signature import signatures
 from helpers.simt import ptx
 
 SPARE = 1 << 26  # bytes of the engine's memory beside the copies, for what kernels allocate
@@ -168,12 +169,23 @@ class Run:
         return array
 
     def explain(self, fault: simt.Fault) -> None:
-        """Adds to a fault what is special about a replica: only arguments are copied."""
+        """Tells a fault with the names of arguments, and what is special about a replica: only
+        arguments are copied."""
+        fault.detail = with_names(fault.detail, self._names())
         if fault.address and "pycuda.driver" in sys.modules and _allocation(fault.address):
             fault.detail += (
                 ". That is an address on the device: only arrays that are arguments are copied "
                 "into the engine, not what a pointer inside an array or structure points to"
             )
+
+
+    def _names(self) -> dict[int, str]:
+        """The names of the arguments that point to memory, by its address in the engine."""
+        program = self.replica.program
+        written = [s for s in signatures(program.source or "") if s.name == program.entry]
+        parameters = written[0].parameters if len(written) == 1 else None
+        pairs = zip(parameters or (), self.replica.arguments, strict=False)
+        return {self.addresses[a.of]: p.name for p, a in pairs if isinstance(a, _Pointer)}
 
 
 def replica(

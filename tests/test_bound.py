@@ -240,6 +240,8 @@ def test_a_bad_access_names_the_argument(matmul, arrays):
     A, B, dA, dB, dC = arrays
     with pytest.raises(LaunchFailed, match=r"mine\.cu:\d+, block .*past the end of A \(2,660"):
         matmul(dA, dB, dC, np.int32(36), N, K)
+    with pytest.raises(Told, match=r"mine\.cu:\d+, block .*past the end of A \(2,660"):
+        profile(matmul, A, B, dC, np.int32(36), N, K)
 
 
 @pytest.mark.engine
