@@ -18,12 +18,12 @@ help:
 	@echo 'make bench       speed of the kernels on this machine'
 	@echo 'make standalone  build/matmul_shared, the whole program without Python'
 	@echo 'make setup       only the environment, .venv'
-	@echo 'make test-browser  the lessons in JupyterLab, in Chromium (a minute)'
+	@echo 'make test-browser lessons in JupyterLab, in Chromium (2 minutes)'
 	@echo 'make lint        ruff over the code and the lessons'
 	@echo 'make test-setup  prove the set-up in a fresh folder (minutes)'
 	@echo "make conformance PyCUDA's own test suite on the CPU driver (minutes)"
 	@echo 'make clean       remove what was built; make distclean: .venv too'
-	@echo 'ARGS="..." is passed on to lab, test, conformance, demo and bench.'
+	@echo 'ARGS="..." is passed on to lab, test, test-browser, conformance, demo and bench.'
 
 # helpers.bootstrap itself says what else is missing, but needs a Python to run at all.
 setup:
