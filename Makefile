@@ -8,20 +8,22 @@ ARGS ?=
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test conformance demo bench standalone test-setup lint clean distclean
+.PHONY: help setup lab update test test-browser conformance demo bench standalone test-setup lint clean distclean
 
 help:
 	@echo 'make lab         set up and open JupyterLab on the lessons'
+	@echo 'make update      get the newest lessons; what you have changed is kept'
 	@echo 'make test        set up and run every lesson and test'
 	@echo 'make demo        naive and tiled kernel, checked and timed, in this terminal'
 	@echo 'make bench       speed of the kernels on this machine'
 	@echo 'make standalone  build/matmul_shared, the whole program without Python'
 	@echo 'make setup       only the environment, .venv'
+	@echo 'make test-browser lessons in JupyterLab, in Chromium (2 minutes)'
 	@echo 'make lint        ruff over the code and the lessons'
 	@echo 'make test-setup  prove the set-up in a fresh folder (minutes)'
 	@echo "make conformance PyCUDA's own test suite on the CPU driver (minutes)"
 	@echo 'make clean       remove what was built; make distclean: .venv too'
-	@echo 'ARGS="..." is passed on to lab, test, conformance, demo and bench.'
+	@echo 'ARGS="..." is passed on to lab, test, test-browser, conformance, demo and bench.'
 
 # helpers.bootstrap itself says what else is missing, but needs a Python to run at all.
 setup:
@@ -40,10 +42,21 @@ setup:
 lab: setup
 	@allow=; [ "$$(id -u)" != 0 ] || allow=--allow-root; \
 	exec $(RUN) -m jupyterlab --ServerApp.ip=127.0.0.1 --ServerApp.root_dir=. \
+	  --LabApp.extra_labextensions_path=helpers/labextensions \
 	  --LabApp.default_url=/lab/tree/notebooks $$allow $(ARGS)
 
+# What was changed here and is new there is copied to mine/ first.
+update:
+	@'$(SYSTEM_PYTHON)' -m helpers.update
+
 test: setup
-	$(RUN) -m pytest --nbval notebooks tests --ignore=tests/setup $(ARGS)
+	$(RUN) -m pytest --nbval notebooks tests --ignore=tests/setup --ignore=tests/browser \
+	  --ignore=notebooks/work $(ARGS)
+
+# The lessons in JupyterLab, in a real browser. Needs Chromium.
+test-browser: setup
+	@$(RUN) -m pip install --quiet --disable-pip-version-check -r tests/browser/requirements.txt
+	$(RUN) -m pytest tests/browser $(ARGS)
 
 # PyCUDA's own test suite, on the CPU driver.
 conformance: setup

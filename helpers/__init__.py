@@ -2,3 +2,10 @@
 
 This package itself imports nothing, so that ``python -m helpers.<module>`` starts at once.
 """
+
+
+def load_ipython_extension(ipython):
+    """``%load_ext helpers``: the cell magic ``%%cuda``."""
+    from helpers.magics import CudaMagics
+
+    ipython.register_magics(CudaMagics)

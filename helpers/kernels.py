@@ -71,7 +71,7 @@ class Kernel:
         """The compiled `pycuda.driver.Function`, for the current context.
 
         Compiled on first use, and again when the file has changed. Raises
-        `pycuda.driver.CompileError` with the compiler's messages.
+        `helpers.sandbox.CompileFailed` with the compiler's messages.
         """
         driver()
         return _compiler()(self.source, self.entry, self.options)
@@ -188,14 +188,15 @@ def _compiler() -> Callable[[str, str, tuple[str, ...]], Any]:
 
     Made late, since PyCUDA can only be imported once a driver is loaded.
     """
-    from pycuda.compiler import DEFAULT_NVCC_FLAGS, SourceModule
     from pycuda.tools import context_dependent_memoize
+
+    from helpers.compiling import compiled
 
     @context_dependent_memoize
     def module(source: str, options: tuple[str, ...]) -> Any:
-        return SourceModule(source, options=[*DEFAULT_NVCC_FLAGS, *options])
+        return compiled(source, options, cache=True)
 
-    return lambda source, entry, options: module(source, options).get_function(entry)
+    return lambda source, entry, options: module(source, options).function(entry)
 
 
 def _transpose_hint(A: NDArray[Any], B: NDArray[Any]) -> str:

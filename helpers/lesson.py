@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from helpers import simt
+from helpers.bound import BoundKernel
 from helpers.check import Verdict, check_product
+from helpers.compiling import compiled
+from helpers.memory import allocate, upload
 from helpers.profile import Traffic, profile
 from helpers.sandbox import CompileFailed, DoesNotFit, run_in_engine
 from helpers.sanitize import sanitize
@@ -36,24 +39,25 @@ def _text(value: Any) -> str:
 
 
 def check_kernel(
-    source: str,
-    entry: str,
+    kernel: str | BoundKernel,
+    entry: str | None = None,
     *,
-    block: tuple[int, int] = (32, 32),
+    block: tuple[int, int] | None = None,
     b_transposed: bool = False,
     options: Sequence[str] = (),
 ) -> None:
     """Check a reader's product kernel and print what was found.
 
     The kernel has the signature (const float *A, const float *B, float *C, int M, int N, int K),
-    a block of `block` threads and one thread for each element of C. With `b_transposed` it is given
-    B as N x K and computes C = A times B transposed.
+    a block of `block` threads and one thread for each element of C. It is that of a
+    `%%cuda` cell, or CUDA C and the name of the kernel in it. With `b_transposed` it is given B as
+    N x K and computes C = A times B transposed.
 
     It runs in the engine first, which finds a bad access without harm. Only if it passes there does
     it run on the device, with a size it has passed, so that it cannot spoil a GPU's context. Where
     C is left unwritten, or all zeros, the exercise counts as not done yet.
     """
-    case = (source, entry, block, b_transposed, options)
+    case = _case(kernel, entry, block, b_transposed, options)
     with _failures_in_words():
         passed, found = _check_in_engine(*case)
         print(found)
@@ -62,10 +66,10 @@ def check_kernel(
 
 
 def check_conflicts(
-    source: str,
-    entry: str,
+    kernel: str | BoundKernel,
+    entry: str | None = None,
     *,
-    block: tuple[int, int] = (32, 32),
+    block: tuple[int, int] | None = None,
     b_transposed: bool = False,
     options: Sequence[str] = (),
 ) -> None:
@@ -74,7 +78,7 @@ def check_conflicts(
     They are counted in the engine, for the larger of its sizes. Where a right kernel has any, or
     uses no shared memory, the exercise counts as not done yet.
     """
-    case = (source, entry, block, b_transposed, options)
+    case = _case(kernel, entry, block, b_transposed, options)
     with _failures_in_words():
         passed, found = _check_in_engine(*case)
         shared = _shared_traffic(*case) if passed else None
@@ -93,10 +97,10 @@ def check_conflicts(
 
 
 def check_races(
-    source: str,
-    entry: str,
+    kernel: str | BoundKernel,
+    entry: str | None = None,
     *,
-    block: tuple[int, int] = (32, 32),
+    block: tuple[int, int] | None = None,
     b_transposed: bool = False,
     options: Sequence[str] = (),
 ) -> None:
@@ -105,7 +109,9 @@ def check_races(
     The sanitizer comes first. Where it finds anything, the exercise counts as not done yet, and the
     first finding is printed.
     """
-    case = (source, entry, block, b_transposed, options)
+    case = source, entry, block, b_transposed, options = _case(
+        kernel, entry, block, b_transposed, options
+    )
     with _failures_in_words():
         M, N, K = SANITIZED
         A, given, _ = _matrices(SANITIZED, b_transposed)
@@ -125,6 +131,15 @@ def check_races(
         if passed:
             print(_check_on_device(*case))
             print(f"sanitize: nothing found in the engine, M={M}, N={N}, K={K}")
+
+
+def _case(kernel, entry, block, b_transposed, options) -> tuple:
+    """What is to be checked: source, entry, block, whether B comes transposed, options."""
+    if isinstance(kernel, BoundKernel):
+        entry, options = kernel.entry, kernel.options
+        block = block or (kernel.block and kernel.block[:2])
+        kernel = kernel.source
+    return kernel, entry, block or (32, 32), b_transposed, options
 
 
 @contextmanager
@@ -177,15 +192,9 @@ def _check_in_engine(source, entry, block, b_transposed, options) -> tuple[bool,
 
 
 def _check_on_device(source, entry, block, b_transposed, options) -> str:
-    from pycuda.compiler import DEFAULT_NVCC_FLAGS, SourceModule
-
-    from helpers.memory import allocate, driver, upload
-
-    driver()
     M, N, K = size = SIZES[-1]
     A, given, B = _matrices(size, b_transposed)
-    module = SourceModule(source, options=[*DEFAULT_NVCC_FLAGS, *options])
-    function = module.get_function(entry)
+    function = compiled(source, options).function(entry)
     with upload(A) as dA, upload(given) as dB, allocate((M, N)) as dC:
         function(dA, dB, dC, np.int32(M), np.int32(N), np.int32(K),
                  block=(*block, 1), grid=_grid(size, block))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from helpers.errors import WrongType, WrongValue
 from helpers.replica import Replica
 from helpers.simt import Fault, rules
 from helpers.simt.counts import AccessCount
@@ -60,18 +61,18 @@ def choose(
     if not kinds:
         others = ", ".join(map(str, sorted(lines)))
         only = f"only on {others}" if others else "nor on any other"
-        raise ValueError(f"no access to memory was executed on line {line}, {only}")
+        raise WrongValue(f"no access to memory was executed on line {line}, {only}")
     found = [k for k in kinds if space in (None, k[0]) and operation in (None, k[1])]
     given = ", ".join(f'space="{s}", operation="{o}" ({len(k)})' for (s, o), k in kinds.items())
     if not found:
         wanted = " ".join(filter(None, (space, operation)))
-        raise ValueError(f"line {line} has no {wanted} access, but {given}")
+        raise WrongValue(f"line {line} has no {wanted} access, but {given}")
     if len(found) > 1:
-        raise ValueError(f"line {line} has several kinds of access; write which one: {given}")
+        raise WrongValue(f"line {line} has several kinds of access; write which one: {given}")
     (kind,) = found
     numbers = sorted(kinds[kind])
     if not 0 <= which < len(numbers):
-        raise ValueError(
+        raise WrongValue(
             f"which={which}: line {line} has {len(numbers)} accesses of the kind {' '.join(kind)}, "
             f"so which is 0..{len(numbers) - 1}"
         )
@@ -82,7 +83,7 @@ def check_number(name: str, number: object, given: object = None) -> None:
     """Raises TypeError unless it is an integer; given: what the caller wrote, if that is more."""
     if not isinstance(number, (int, np.integer)) or isinstance(number, bool):
         what = number if given is None else given
-        raise TypeError(f"{name}={what!r}: write integers from 0")
+        raise WrongType(f"{name}={what!r}: write integers from 0")
 
 
 def warp_of(launch: Replica, block: Sequence[int], warp: int) -> tuple[Dim, int]:
@@ -93,11 +94,11 @@ def warp_of(launch: Replica, block: Sequence[int], warp: int) -> tuple[Dim, int]
     check_number("warp", warp)
     at = (*map(int, at), 0, 0)[: max(3, len(at))]
     if len(at) != 3 or not all(0 <= k < n for k, n in zip(at, launch.grid, strict=True)):
-        raise ValueError(f"block={block} is outside of the grid of {launch.grid} blocks")
+        raise WrongValue(f"block={block} is outside of the grid of {launch.grid} blocks")
     x, y, z = launch.block
     warps = -(-x * y * z // LANES)
     if not 0 <= warp < warps:
-        raise ValueError(
+        raise WrongValue(
             f"warp={warp}: blocks of {launch.block} threads have {warps} warps, 0..{warps - 1}"
         )
     return at, warp
@@ -128,7 +129,7 @@ def trace(launch: Replica, access: Chosen, block: Dim, warp: int, iteration: int
                 raise
             times = problem.executed
             often = f"{times} times: iteration is 0..{times - 1}" if times else "not once"
-            raise ValueError(
+            raise WrongValue(
                 f"iteration={iteration}: warp {warp} of block {block} executes this {access} of "
                 f"line {access.line} {often}"
             ) from None

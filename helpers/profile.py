@@ -29,7 +29,9 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from helpers import fusion, one_access, profile_views, sass
-from helpers.replica import Replica, replica
+from helpers.errors import TimeIsUp, WrongValue
+from helpers.replica import MORE_TIME, PATIENCE, Replica, replica
+from helpers.sandbox import time_limit
 from helpers.simt import Fault, ptx, rules
 from helpers.simt.counts import AccessCount, BlockCount, Cost, Counts
 from helpers.toolkit import ToolkitError
@@ -147,7 +149,7 @@ class Profile:
         if len(numbers) != 1:
             executed = ", ".join(map(str, numbers or inside)) or "none"
             what = "several lines have" if numbers else "nothing was executed on line"
-            raise ValueError(f"{what} {which!r} of {place}; lines with counts: {executed}")
+            raise WrongValue(f"{what} {which!r} of {place}; lines with counts: {executed}")
         return inside[numbers[0]]
 
     @property
@@ -274,23 +276,27 @@ def profile(
     block: Sequence[int] | None = None,
     shared: int | None = None,
     write: bool = False,
+    seconds: float = PATIENCE,
 ) -> Profile:
     """Repeats a launch in the engine and counts what it does.
 
     kernel, arguments, grid, block, shared: see `helpers.replica.replica`. The caller's arrays stay
-    as they are; with `write` they get the launch's results.
+    as they are; with `write` they get the launch's results. seconds: how long the launch may take.
 
     Raises what `replica` raises, simt.Fault if the kernel does something wrong, simt.Unsupported
-    for an instruction that the engine does not know.
+    for an instruction that the engine does not know, TimeIsUp.
     """
     launch = replica(kernel, *arguments, grid=grid, block=block, shared=shared)
     run = launch.prepare()
     fused = _Fused(launch.program.ptx, run.function.name)
     try:
-        counts = run.function.count(*run.launch, wider=fused.wider)
+        with time_limit(seconds, launch.program.entry):
+            counts = run.function.count(*run.launch, wider=fused.wider)
     except Fault as fault:
         run.explain(fault)
         raise
+    except TimeIsUp as stopped:
+        raise TimeIsUp(f"{stopped} {MORE_TIME}") from None
     if write:
         launch.write_back(run)
     program = launch.program
@@ -503,4 +509,4 @@ def _as_dict(t: Traffic) -> dict[str, Any]:
 
 def _known(name: str, value: str, values: Sequence[str]) -> None:
     if value not in values:
-        raise ValueError(f"{name}={value!r} is none of {', '.join(values)}")
+        raise WrongValue(f"{name}={value!r} is none of {', '.join(values)}")

@@ -10,7 +10,6 @@ import ctypes
 import functools
 import math
 import numbers
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,20 +19,23 @@ from typing import Any
 import numpy as np
 
 from helpers import simt
+from helpers.bound import BoundKernel, with_names
+from helpers.errors import NoSuchFile, WrongType, WrongValue
 from helpers.kernels import CUDA_FOLDER, Kernel
+from helpers.launch_shape import checked_shape, checked_shared
 from helpers.memory import DeviceArray, driver
-from helpers.sandbox import FILE, DoesNotFit, ptx_of
+from helpers.nvcc_messages import DIRECTIVE, FILE, numbered
+from helpers.sandbox import DoesNotFit, function_named, ptx_of
+from helpers.signature import signatures
 from helpers.simt import ptx
 
 SPARE = 1 << 26  # bytes of the engine's memory beside the copies, for what kernels allocate
-# CUDA Programming Guide, technical specifications per compute capability: the same for all that
-# the lessons run on, but for the shared memory of a block, which is that of the H200 (9.0).
-MOST_THREADS = 1024
-MOST = {"grid": (2**31 - 1, 65535, 65535), "block": (1024, 1024, 64)}
+# Shared memory of a block: that of the H200 (CUDA Programming Guide, technical specifications per
+# compute capability, 9.0).
 MOST_SHARED = 227 * 1024  # bytes
+PATIENCE = 60.0  # seconds that a launch may take in the engine, where the caller says nothing
+MORE_TIME = "If it is only long, take smaller arrays, or more time: seconds=600."
 NUMBERS = "biufcV"  # kinds of NumPy types whose bytes a kernel can make something of
-
-_DIRECTIVE = re.compile(r'\s*#\s*(?:line\s+)?(\d+)(?:\s+"([^"]*)")?')
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Program:
     @property
     def file(self) -> str:
         """What the compiler calls the source."""
-        first = _DIRECTIVE.match((self.source or "").partition("\n")[0])
+        first = DIRECTIVE.match((self.source or "").partition("\n")[0])
         return PurePath(first[2]).name if first and first[2] else FILE
 
     def line(self, file: str, number: int) -> str:
@@ -58,17 +60,7 @@ class Program:
 
     @functools.cached_property
     def _lines(self) -> dict[tuple[str, int], str]:
-        """The source's lines, by what the compiler calls them: a #line gives the next one a number
-        and may give it a file."""
-        found, file, number = {}, FILE, 1
-        for text in (self.source or "").split("\n"):
-            directive = _DIRECTIVE.match(text)
-            if directive:
-                number, file = int(directive[1]), PurePath(directive[2] or file).name
-            else:
-                found[file, number] = text
-                number += 1
-        return found
+        return numbered(self.source or "")
 
 
 Extent = tuple[int, int]  # where data begins, on the device or in host memory, and its bytes
@@ -109,7 +101,7 @@ class Replica:
             if isinstance(argument, _Pointer) and argument.of in changed:
                 array = self.on_host.get(argument.of)
                 if array is not None and not array.flags.writeable:
-                    raise ValueError(f"argument {k} is a read-only array, and the kernel writes to "
+                    raise WrongValue(f"argument {k} is a read-only array, and the kernel writes to "
                                      "it: give a copy, or leave out write=True")
         for (start, nbytes), result in changed.items():
             if (start, nbytes) in self.on_host:
@@ -125,7 +117,7 @@ class Run:
         needed = sum(array.nbytes + 4096 for array in replica.data.values())
         self.replica, self.memory = replica, simt.Memory(needed + SPARE)
         module = simt.Module(replica.program.ptx, self.memory)
-        self.function = _function(module, replica.program.entry)
+        self.function = function_named(module, replica.program.entry)
         self._check_limits()
         for (name, offset), data in replica.program.variables.items():
             ctypes.memmove(module.globals[name][0] + offset, data, len(data))
@@ -140,11 +132,11 @@ class Run:
         function, block = self.function, self.replica.block
         threads, most = math.prod(block), function.max_threads
         if most and threads > most:
-            raise ValueError(f"block={block} has {threads} threads, kernel {function.name} is "
+            raise WrongValue(f"block={block} has {threads} threads, kernel {function.name} is "
                              f"compiled for at most {most} (__launch_bounds__)")
         static, dynamic = function.static_shared_bytes, self.replica.shared
         if static + dynamic > MOST_SHARED:
-            raise ValueError(f"shared={dynamic}: kernel {function.name} has {static:,} bytes of "
+            raise WrongValue(f"shared={dynamic}: kernel {function.name} has {static:,} bytes of "
                              f"shared memory besides, and a block at most {MOST_SHARED:,}")
 
     def _packed(self) -> bytes:
@@ -177,12 +169,23 @@ class Run:
         return array
 
     def explain(self, fault: simt.Fault) -> None:
-        """Adds to a fault what is special about a replica: only arguments are copied."""
+        """Tells a fault with the names of arguments, and what is special about a replica: only
+        arguments are copied."""
+        fault.detail = with_names(fault.detail, self._names())
         if fault.address and "pycuda.driver" in sys.modules and _allocation(fault.address):
             fault.detail += (
                 ". That is an address on the device: only arrays that are arguments are copied "
                 "into the engine, not what a pointer inside an array or structure points to"
             )
+
+
+    def _names(self) -> dict[int, str]:
+        """The names of the arguments that point to memory, by its address in the engine."""
+        program = self.replica.program
+        written = [s for s in signatures(program.source or "") if s.name == program.entry]
+        parameters = written[0].parameters if len(written) == 1 else None
+        pairs = zip(parameters or (), self.replica.arguments, strict=False)
+        return {self.addresses[a.of]: p.name for p, a in pairs if isinstance(a, _Pointer)}
 
 
 def replica(
@@ -194,7 +197,8 @@ def replica(
 ) -> Replica:
     """The launch of a kernel, copied.
 
-    kernel: a `helpers.kernels.Kernel`, whose launch shape is the default; (source, name) or
+    kernel: a `helpers.kernels.Kernel` or a kernel of `helpers.bound`, whose launch shape is the
+    default; (source, name) or
     (source, name, nvcc options) with the CUDA C as text or as the path of a file, in cuda/ or
     anywhere; or on the CPU driver any PyCUDA function, with its module's variables as they are now.
     arguments: as for the launch: NumPy scalars, arrays on the device (DeviceArray, GPUArray,
@@ -211,12 +215,13 @@ def replica(
         block = kernel.block if block is None else block
         shared = kernel.shared_bytes if shared is None else shared
         grid = kernel.grid(int(arguments[3]), int(arguments[4])) if grid is None else grid
+    if isinstance(kernel, BoundKernel):
+        arguments = kernel.checked(arguments, host_arrays=True)
+        grid, block, shared = kernel.shape(arguments, grid, block, shared)
     if grid is None or block is None:
-        raise TypeError(f"kernel {program.entry} has no launch shape: write grid=(…), block=(…)")
-    shape = _shape("grid", grid), _shape("block", block)
-    if math.prod(shape[1]) > MOST_THREADS:
-        raise ValueError(f"block={block} has {math.prod(shape[1]):,} threads, more than 1024")
-    found = Replica(program, *shape, _shared_bytes(shared), [])
+        raise WrongType(f"kernel {program.entry} has no launch shape: write grid=(…), block=(…)")
+    shape = checked_shape("grid", grid), checked_shape("block", block)
+    found = Replica(program, *shape, checked_shared(shared), [])
     for k, argument in enumerate(arguments):
         found.arguments.append(_copied(found, k, argument))
     return found
@@ -245,7 +250,7 @@ def _of_product(kernel: Kernel, arguments: tuple) -> list:
 
 def program_of(kernel: Any) -> Program:
     """The kernel's PTX, and its source where that is known."""
-    if isinstance(kernel, Kernel):
+    if isinstance(kernel, (Kernel, BoundKernel)):
         return Program(kernel.entry, ptx_of(kernel.source, kernel.options), kernel.source)
     if isinstance(kernel, tuple) and len(kernel) in (2, 3) and isinstance(kernel[1], str):
         source, entry, *options = kernel
@@ -255,13 +260,13 @@ def program_of(kernel: Any) -> Program:
         from helpers.cpu_driver import is_loaded, module
 
         if not is_loaded():
-            raise TypeError(
+            raise WrongType(
                 "a compiled PyCUDA function no longer knows its PTX on a GPU: give the kernel as "
                 "(source, name), or one of helpers.kernels"
             )
         function = module.behind(kernel)
         return Program(function.name, function.ptx, variables=_variables(function.module.engine))
-    raise TypeError(
+    raise WrongType(
         f"{type(kernel).__name__} is no kernel: give one of helpers.kernels, (source or path, "
         "name), or a PyCUDA function"
     )
@@ -287,20 +292,20 @@ def _variables(module: simt.Module) -> dict[tuple[str, int], bytes]:
 
 def _options(options: Sequence[str] = ()) -> tuple[str, ...]:
     if isinstance(options, str) or not all(isinstance(o, str) for o in options):
-        raise TypeError(f"options={options!r}: write a tuple of words, e.g. ('-DTILE=16',)")
+        raise WrongType(f"options={options!r}: write a tuple of words, e.g. ('-DTILE=16',)")
     return tuple(options)
 
 
 def _text(source: str | Path) -> str:
     """The CUDA C of a source given as text or as a path."""
     if not isinstance(source, (str, Path)):
-        raise TypeError(f"the source is a {type(source).__name__}: give CUDA C as text, or a path")
+        raise WrongType(f"the source is a {type(source).__name__}: give CUDA C as text, or a path")
     if isinstance(source, str) and ("\n" in source or "__global__" in source):
         return source
     path = Path(source)
     found = next((p for p in (path, CUDA_FOLDER / path) if _is_file(p)), None)
     if found is None:
-        raise FileNotFoundError(f"there is no file {_short(str(source))}, here or in cuda/")
+        raise NoSuchFile(f"there is no file {_short(str(source))}, here or in cuda/")
     return f'#line 1 "{found.name}"\n{found.read_text(encoding="utf-8", errors="replace")}'
 
 
@@ -309,37 +314,6 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:  # no path can be that long
         return False
-
-
-def _function(module: simt.Module, entry: str) -> Any:
-    """The engine's kernel of that name; C++ names may be given as they are in the source."""
-    names = [name for name in module.functions if name == entry]
-    mangled = re.compile(rf"_Z.*?(?<!\d){len(entry)}{re.escape(entry)}")
-    names = names or [name for name in module.functions if mangled.match(name)]
-    if len(names) != 1:
-        there = ", ".join(module.functions) or "none"
-        raise DoesNotFit(f"there is no one kernel {entry!r} in the source; it has {there}")
-    return module.functions[names[0]]
-
-
-def _shape(name: str, extent: Any) -> tuple[int, int, int]:
-    sizes = tuple(extent) if isinstance(extent, (tuple, list)) else (extent,)
-    for size in sizes:
-        if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 1:
-            raise ValueError(f"{name}={extent!r}: write integers >= 1, e.g. -(-N // 32) for blocks")
-    if not 1 <= len(sizes) <= 3:
-        raise ValueError(f"{name}={extent!r} has {len(sizes)} dimensions, not 1 to 3")
-    for axis, size, most in zip("xyz", sizes, MOST[name], strict=False):
-        if size > most:
-            raise ValueError(f"{name}={extent!r}: {name}.{axis} is at most {most:,}")
-    return (*(int(size) for size in sizes), 1, 1)[:3]
-
-
-def _shared_bytes(shared: Any) -> int:
-    shared = 0 if shared is None else shared
-    if not isinstance(shared, (int, np.integer)) or isinstance(shared, bool) or shared < 0:
-        raise ValueError(f"shared={shared!r}: write the bytes of dynamic shared memory, e.g. 4 * n")
-    return int(shared)
 
 
 def _copied(found: Replica, k: int, argument: Any) -> _Pointer | np.generic:

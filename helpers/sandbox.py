@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import re
 import signal
 import subprocess
 import tempfile
@@ -21,18 +22,20 @@ from typing import Any
 
 import numpy as np
 
-from helpers import simt
+from helpers import nvcc_messages, simt
+from helpers.errors import TimeIsUp, Told, WrongType, WrongValue
+from helpers.nvcc_messages import FILE
+from helpers.signature import blanked
 from helpers.toolkit import require_toolkit
 
 FAR = 2**36  # bytes; what is farther from an array was not meant to be an element of it
-FILE = "kernel.cu"  # what the compiler calls the source, unless it begins with a #line
 
 
-class CompileFailed(Exception):
-    """The source does not compile; the text is the compiler's."""
+class CompileFailed(Told, RuntimeError):
+    """The source does not compile; the text is the compiler's, with the source's own lines."""
 
 
-class DoesNotFit(TypeError):
+class DoesNotFit(WrongType):
     """The kernel asked for is not in the source, or takes other arguments."""
 
 
@@ -69,35 +72,55 @@ def run_in_engine(
     arrays = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
     memory = simt.Memory(2**28 + sum(array.nbytes for array in arrays.values()))
     module = simt.Module(ptx_of(source, tuple(options)), memory)
-    if entry not in module.functions:
-        only = f"only {', '.join(module.functions)}" if module.functions else "nor any other"
-        raise DoesNotFit(f"there is no kernel {entry}, {only}")
-    function = module.functions[entry]
+    function = function_named(module, entry)
     addresses = {name: _copy_in(memory, name, array) for name, array in arrays.items()}
     fault = None
     try:
-        with _time_limit(seconds):
+        with time_limit(seconds, entry):
             function.launch(_three(grid), _three(block), _pack(function, arguments, addresses))
     except simt.Fault as found:
         fault = _describe(found, arrays, addresses)
-    except _TimeIsUp:
-        fault = f"kernel {entry} was stopped after {seconds:g} s: does every loop in it end?"
+    except TimeIsUp as stopped:
+        fault = str(stopped)
     for name, array in arrays.items():
         ctypes.memmove(array.ctypes.data, addresses[name], array.nbytes)
     return Outcome(entry, fault)
 
 
-@functools.lru_cache(maxsize=32)
 def ptx_of(source: str, options: tuple[str, ...] = ()) -> str:
     """nvcc's PTX, with line information, for the class of device that the engine models.
 
-    Kernels keep their names, as under SourceModule: a source that does not say extern "C" itself
-    is compiled inside it. Raises CompileFailed.
+    Kernels keep their names, as under SourceModule, but for a source that is `cpp`: there
+    `function_named` finds them. Raises CompileFailed.
     """
+    return _known_ptx.get((source, options)) or _compiled(source, options)
+
+
+_known_ptx: dict[tuple[str, tuple[str, ...]], str] = {}
+
+
+def remember_ptx(source: str, options: tuple[str, ...], ptx: str) -> None:
+    """Saves `ptx_of` a compilation: this is what nvcc has made of the source."""
+    if len(_known_ptx) >= 32:
+        del _known_ptx[next(iter(_known_ptx))]
+    _known_ptx[source, options] = ptx
+
+
+def is_cpp(source: str) -> bool:
+    """Whether a source cannot stand inside the extern "C" { } that PyCUDA puts around it.
+
+    Headers and templates cannot; and a source that says extern "C" itself needs none.
+    """
+    text = blanked(source)
+    return bool(re.search(r'^\s*#\s*include\b|\bextern\s+"\s*"|\btemplate\s*<', text, re.MULTILINE))
+
+
+@functools.lru_cache(maxsize=32)
+def _compiled(source: str, options: tuple[str, ...]) -> str:
     command = [str(require_toolkit().nvcc), "--ptx", "-lineinfo", "-arch=sm_80", *options]
     with tempfile.TemporaryDirectory() as folder:
         text = source if source.startswith("#line") else f'#line 1 "{FILE}"\n{source}'
-        if 'extern "C"' not in source:
+        if not is_cpp(source):
             text = f'extern "C" {{\n{text}\n}}\n'
         Path(folder, FILE).write_text(text, encoding="utf-8")
         done = subprocess.run(
@@ -105,17 +128,23 @@ def ptx_of(source: str, options: tuple[str, ...] = ()) -> str:
             check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
         if done.returncode:
-            raise CompileFailed(_told(done.stdout.strip()))
+            raise CompileFailed(nvcc_messages.errors(done.stdout, source))
         return Path(folder, "kernel.ptx").read_text(encoding="utf-8")
 
 
-def _told(output: str) -> str:
-    """What the compiler says; of the flood that a C++ header causes inside extern "C" the start."""
-    if 'C" linkage' not in output:
-        return output
-    return ('C++ headers and templates cannot be compiled inside extern "C" { }. Write extern "C" '
-            "in front of each kernel, then the source is taken as it is.\n"
-            + "\n".join(output.splitlines()[:3]))  # fmt: skip
+def function_named(module: simt.Module, entry: str) -> simt.Function:
+    """The engine's kernel of that name; C++ names may be given as they are in the source."""
+    names = [name for name in module.functions if name == entry]
+    names = names or [
+        name for name in module.functions if nvcc_messages.plain_name(name) == entry
+    ]
+    if not names:
+        only = f"only {', '.join(module.functions)}" if module.functions else "nor any other"
+        raise DoesNotFit(f"there is no kernel {entry} in the source, {only}")
+    if len(names) > 1:
+        raise DoesNotFit(f"there are {len(names)} kernels {entry} in the source: "
+                         f"{', '.join(names)}; name one of these")
+    return module.functions[names[0]]
 
 
 def _three(extent: Sequence[int]) -> tuple[int, int, int]:
@@ -176,24 +205,33 @@ def _element(
     return f"{element}; {name} {limit}"
 
 
-class _TimeIsUp(KeyboardInterrupt):
+class _Alarm(KeyboardInterrupt):
     """The engine stops its workers for a KeyboardInterrupt, so the time limit is one."""
 
 
 @contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise _TimeIsUp in the body after some seconds. Only the main thread can be interrupted."""
+def time_limit(seconds: float, kernel: str) -> Iterator[None]:
+    """Stop a run in the engine after some seconds and raise TimeIsUp.
+
+    Only the main thread can be interrupted: in another one there is no limit.
+    """
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds > 0:
+        raise WrongValue(f"seconds={seconds!r}: write a number of seconds, e.g. seconds=60")
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def ring(number, frame):
-        raise _TimeIsUp
+        raise _Alarm
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
+    except _Alarm:
+        raise TimeIsUp(
+            f"kernel {kernel} was stopped after {seconds:g} s: does every loop in it end?"
+        ) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -24,7 +24,9 @@ from typing import Any
 import numpy as np
 
 from helpers import simt
-from helpers.replica import Extent, Replica, Run, replica
+from helpers.errors import TimeIsUp, WrongValue
+from helpers.replica import MORE_TIME, PATIENCE, Extent, Replica, Run, replica
+from helpers.sandbox import time_limit
 from helpers.simt.program_order import ProgramOrder
 from helpers.simt.sanitizer import Access, Observation, Sanitized
 
@@ -164,6 +166,7 @@ def sanitize(
     shared: int | None = None,
     order: str | int = "forward",
     write: bool = False,
+    seconds: float = PATIENCE,
 ) -> Report:
     """Repeats a launch in the engine and reports what is wrong with its accesses.
 
@@ -172,21 +175,21 @@ def sanitize(
     a kernel with races computes does, and with `write` the caller's arrays get that.
 
     Arrays of which every element is NaN (as `helpers.memory.allocate` makes them) count as not yet
-    written.
+    written. seconds: how long each run of the launch may take.
 
     Raises what `replica` raises, ValueError for an order that is none, simt.Unsupported for an
-    instruction that the engine does not know.
+    instruction that the engine does not know, TimeIsUp.
     """
     if order not in ("forward", "reversed") and not isinstance(order, int):
-        raise ValueError(f"order={order!r} is none of 'forward', 'reversed' and a seed like 3")
+        raise WrongValue(f"order={order!r} is none of 'forward', 'reversed' and a seed like 3")
     launch = replica(kernel, *arguments, grid=grid, block=block, shared=shared)
     run = launch.prepare()
-    results = [(run, _sanitized(run, order, None))]
+    results = [(run, _sanitized(run, order, None, seconds))]
     if _anything(results[0][1]):
         results = []
         for fixed in ("forward", "reversed"):
             again = launch.prepare()
-            results.append((again, _sanitized(again, fixed, 1)))
+            results.append((again, _sanitized(again, fixed, 1, seconds)))
     if write:
         launch.write_back(run)
     found = _Findings(launch)
@@ -196,10 +199,14 @@ def sanitize(
     return Report(program.entry, program.file, launch.grid, launch.block, found.grouped(), launch)
 
 
-def _sanitized(run: Run, order: str | int, workers: int | None) -> Sanitized:
-    return run.function.sanitize(
-        *run.launch, order=order, unwritten=_unwritten(run), workers=workers
-    )
+def _sanitized(run: Run, order: str | int, workers: int | None, seconds: float) -> Sanitized:
+    try:
+        with time_limit(seconds, run.replica.program.entry):
+            return run.function.sanitize(
+                *run.launch, order=order, unwritten=_unwritten(run), workers=workers
+            )
+    except TimeIsUp as stopped:
+        raise TimeIsUp(f"{stopped} {MORE_TIME}") from None
 
 
 def _anything(result: Sanitized) -> bool:

@@ -95,8 +95,7 @@ def test_launch_bounds_are_kept():
         ((None, "add"), TypeError, "the source is a NoneType"),
         ((ADD, 5), TypeError, "tuple is no kernel"),
         (("x" * 5000, "add"), FileNotFoundError, "there is no file 'xxx"),
-        (("\n", "add"), DoesNotFit, "there is no one kernel 'add' in the source; it has none"),
-        (("#include <cuda_fp16.h>\n" + ADD, "add"), CompileFailed, 'Write extern "C" in front'),
+        (("\n", "add"), DoesNotFit, "there is no kernel add in the source, nor any other"),
     ],
 )
 def test_what_is_no_kernel(kernel, error, text):
@@ -106,13 +105,13 @@ def test_what_is_no_kernel(kernel, error, text):
 
 
 def test_a_source_that_chooses_its_linkage():
-    headers = '#include <cuda_fp16.h>\nextern "C" '
-    p = profile((headers + ADD, "add"), zeros(), np.int32(3), **SHAPE)
-    assert p.line(5).text == "a[threadIdx.x] += 1.0f;"
+    for headers in ('#include <cuda_fp16.h>\nextern "C" ', "#include <cuda_fp16.h>\n"):
+        p = profile((headers + ADD, "add"), zeros(), np.int32(3), **SHAPE)
+        assert p.line(5).text == "a[threadIdx.x] += 1.0f;"
     two = 'extern "C" {}\n' + ADD + ADD.replace("void add", "void addadd")
     for name in ("add", "addadd"):
         assert profile((two, name), zeros(), np.int32(3), **SHAPE).instructions
-    with pytest.raises(DoesNotFit, match="no one kernel 'dd' in the source; it has _Z3addPfi"):
+    with pytest.raises(DoesNotFit, match="no kernel dd in the source, only _Z3addPfi"):
         profile((two, "dd"), zeros(), np.int32(3), **SHAPE)
 
 
@@ -168,7 +167,7 @@ def test_a_pointer_into_the_middle_and_an_address_as_a_numpy_integer(autoinit):
             profile((ADD, "add"), pointer, np.int32(32), write=True, **SHAPE)
         expected = np.arange(64) + 3 * (np.arange(64) >= 32)
         assert (d.download() == expected).all()
-        with pytest.raises(simt.Fault, match="just past the end of the 256-byte allocation"):
+        with pytest.raises(simt.Fault, match=r"just past the end of a \(256 bytes\)"):
             profile((ADD, "add"), int(d) + 132, np.int32(32), **SHAPE)
 
 

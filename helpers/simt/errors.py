@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from helpers.errors import Told
 
-class SimtError(Exception):
+
+class SimtError(Told):
     """Base class of everything the engine raises on purpose."""
 
 

@@ -10,13 +10,11 @@ LESSONS = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
 
 
 def kernel_of(path) -> str:
-    """The text of my_kernel in a notebook."""
+    """The CUDA C of a notebook's %%cuda cell."""
     for cell in nbformat.read(path, as_version=4).cells:
-        if "my_kernel = " in cell.source:
-            names = {}
-            exec(cell.source, names)
-            return names["my_kernel"]
-    raise AssertionError(f"{path} has no my_kernel")
+        if cell.source.startswith("%%cuda"):
+            return cell.source.partition("\n")[2]
+    raise AssertionError(f"{path} has no %%cuda cell")
 
 
 def solution(lesson: str) -> str:
@@ -99,7 +97,7 @@ def test_exercise_3_without_shared_memory_is_not_done(capsys):
     ("col * K", "row * K", "FAIL"),
     ("k < K", "k < K - 1", "FAIL"),
     ("sum;", "sum", "FAIL: it does not compile.\nkernel.cu(1"),
-    ("matmul_nt", "mine", "FAIL: there is no kernel matmul_nt, only mine"),
+    ("matmul_nt", "mine", "FAIL: there is no kernel matmul_nt in the source, only mine"),
     ("int M, int N, int K", "int M, int N, int K, int L", "FAIL: kernel matmul_nt takes 7 argum"),
 ])
 def test_wrong_versions_of_exercise_1_are_found_in_the_engine(old, new, finding, capsys):

@@ -86,7 +86,7 @@ def test_a_scalar_of_the_wrong_size_is_refused(n):
 def test_a_wrong_number_of_arguments_and_an_unknown_kernel_are_refused():
     with pytest.raises(TypeError, match="takes 3 arguments, 1 are given: x"):
         run_in_engine(SCALE, "scale", {"x": np.zeros(4, np.float32)}, grid=(1,), block=(32,))
-    with pytest.raises(TypeError, match="no kernel sale, only scale"):
+    with pytest.raises(TypeError, match="no kernel sale in the source, only scale"):
         run_in_engine(SCALE, "sale", {"x": np.zeros(4, np.float32)}, grid=(1,), block=(32,))
 
 

@@ -1,0 +1,121 @@
+"""The lessons in JupyterLab, in a real browser: edit a kernel, see what is wrong, mend it."""
+
+from __future__ import annotations
+
+import re
+
+import nbformat
+
+from tests.notebooks.regenerate import NOTEBOOKS
+
+# What the check of lesson 1's exercise says; all that these tests expect of it.
+PASSES = re.compile(r"^on the device, .*PASS", re.MULTILINE)
+FAILS = re.compile(r"FAIL, in the engine: kernel matmul_nt, my_nt\.cu:(?P<line>\d+), .*\n"
+                   r".*out-of-bounds read.* at B\[", re.MULTILINE)  # fmt: skip
+EDITED, CHECK = "exercise-kernel", "exercise-check"
+
+
+def solution(lesson: str) -> str:
+    """The cell that solves a lesson's exercise."""
+    notebook = nbformat.read(NOTEBOOKS / "solutions" / lesson, as_version=4)
+    return next(cell.source for cell in notebook.cells if cell.source.startswith("%%cuda"))
+
+
+def complaints(lesson) -> list[str]:
+    """What the console says of errors, without what JupyterLab itself fails to find."""
+    return [text for text in lesson.console if "Failed to load resource" not in text]
+
+
+def test_edit_the_kernel_of_lesson_1_see_it_fail_and_mend_it(open_lesson):
+    lesson = open_lesson("notebooks/01-naive.ipynb")
+    lesson.run_all()
+    assert not [
+        c["id"] for c in lesson.cells() for o in c["outputs"] if o["output_type"] == "error"
+    ]
+    assert lesson.shown(CHECK).startswith("not done yet")
+    lesson.show(lesson.cells()[0]["id"])
+    lesson.picture("1-run")
+
+    right = solution("01-naive.ipynb")
+    wrong = right.replace("row < M && col < N", "row < M || col < N")
+    assert wrong != right
+    lesson.type(EDITED, wrong)
+    assert lesson.source(EDITED) == wrong
+    lesson.run(EDITED)
+    found = FAILS.search(lesson.run(CHECK))
+    lesson.picture("1-fail")
+    assert found
+    assert "B[" in wrong.splitlines()[int(found["line"]) - 1]  # the number is that of the cell
+
+    lesson.type(EDITED, right.replace("sum +=", "sun +="))
+    said = lesson.run(EDITED)
+    lesson.picture("1-compile-error")
+    number = 1 + right.splitlines().index(next(x for x in right.splitlines() if "sum +=" in x))
+    assert said.startswith(f'CompileFailed: my_nt.cu({number}): error: identifier "sun"')
+    assert "Traceback" not in said and said.count("\n") == 3
+
+    lesson.type(EDITED, right)
+    lesson.run(EDITED)
+    assert PASSES.search(lesson.run(CHECK))
+    lesson.picture("1-pass")
+    assert complaints(lesson) == []
+
+
+def test_an_endless_kernel_is_interrupted_and_the_lesson_goes_on(open_lesson):
+    lesson = open_lesson("notebooks/solutions/01-naive.ipynb")
+    lesson.run_all()
+    lesson.type("kernel", "%%cuda endless\n__global__ void endless(volatile float *x)\n"
+                "{\n    while (x[0] == 0.0f) x[1] = 1.0f;\n}")  # fmt: skip
+    assert "kernel endless(volatile float *x)" in lesson.run("kernel")
+    lesson.type("check", "from helpers.memory import upload\nimport numpy as np\n"
+                "endless(upload(np.zeros(2, np.float32)), grid=1, block=1)")  # fmt: skip
+    lesson.start("check")
+    lesson.wait_until(lambda cells: any(c["busy"] for c in cells), 10)
+    lesson.page.wait_for_timeout(1000)
+    assert any(c["busy"] for c in lesson.cells())
+    lesson.interrupt()
+    said = lesson.shown("check", 20)
+    lesson.picture("endless-interrupted")
+    assert said == "KeyboardInterrupt: kernel endless was interrupted"
+
+    lesson.type("kernel", solution("01-naive.ipynb"))
+    lesson.run("kernel")
+    lesson.type("check", 'from helpers.lesson import check_kernel\n'
+                'check_kernel(matmul_nt, b_transposed=True)')  # fmt: skip
+    assert PASSES.search(lesson.run("check"))
+    assert complaints(lesson) == []
+
+
+def test_the_pictures_of_lesson_3_appear(open_lesson):
+    lesson = open_lesson("notebooks/03-bank-conflicts.ipynb")
+    lesson.run_all()
+    drawn = [c["id"] for c in lesson.cells()
+             if any("image/png" in o.get("data", {}) for o in c["outputs"])]  # fmt: skip
+    assert drawn
+    for cell in drawn:
+        lesson.select(cell)
+        image = lesson.page.locator(".jp-Cell.jp-mod-active .jp-RenderedImage img").first
+        image.scroll_into_view_if_needed()
+        assert image.evaluate("image => image.complete && image.naturalWidth > 300")
+        lesson.picture(f"3-{cell}")
+    assert complaints(lesson) == []
+
+
+def test_cuda_cells_and_files_have_the_colours_of_cpp(open_lesson):
+    lesson = open_lesson("notebooks/solutions/01-naive.ipynb")
+    words = ".jp-Cell.jp-mod-active .cm-line span"
+    lesson.show("kernel")
+    assert "const" in lesson.page.locator(words).all_text_contents()  # no word of Python
+    lesson.show("check")
+    assert "True" in lesson.page.locator(words).all_text_contents()
+    lesson.type("check", "%%cuda other\n__global__ void k(const float *x) { }")
+    lesson.page.wait_for_timeout(500)
+    assert "const" in lesson.page.locator(words).all_text_contents()
+    lesson.type("check", "const = None")
+    lesson.page.wait_for_timeout(500)
+    assert "const" not in lesson.page.locator(words).all_text_contents()
+    lesson.open("cuda/02_tiled.cu")
+    lesson.picture("file")
+    words = lesson.page.locator(".jp-FileEditor .cm-line span").all_text_contents()
+    assert "const" in words and "#pragma" in words
+    assert complaints(lesson) == []

@@ -1,0 +1,293 @@
+"""A student's kernel as a Python object: what it refuses says what to write instead.
+
+The inputs that public reports say newcomers stumble over, as far as they concern arguments, launch
+shapes and resources, are marked `reported`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from helpers.bound import NoKernel, bind
+from helpers.check import check_product
+from helpers.errors import LaunchFailed, Told
+from helpers.kernels import KERNELS
+from helpers.memory import allocate, upload
+from helpers.profile import profile
+from helpers.sandbox import CompileFailed
+from helpers.sanitize import sanitize
+from helpers.timing import time_kernel
+
+NAIVE = KERNELS["naive"].file.read_text()
+M, N, K = (np.int32(size) for size in (35, 79, 19))
+
+
+@pytest.fixture(scope="module")
+def matmul(autoinit):
+    return bind(NAIVE, "mine.cu", block=(32, 32))["matmul_naive"]
+
+
+@pytest.fixture(scope="module")
+def bare(autoinit):
+    """The same without a launch shape."""
+    return bind(NAIVE, "mine.cu")["matmul_naive"]
+
+
+@pytest.fixture
+def arrays(autoinit):
+    random = np.random.default_rng(1)
+    A, B = random.random((M, K), np.float32), random.random((K, N), np.float32)
+    return A, B, upload(A), upload(B), allocate((M, N))
+
+
+def test_a_launch_as_pycuda_has_it(bare, arrays):
+    A, B, dA, dB, dC = arrays
+    bare(dA, dB, dC, M, N, K, grid=(3, 2), block=(32, 32, 1))
+    assert check_product(dC.download(), A, B)
+
+
+def test_block_and_grid_of_a_product_may_be_left_out(matmul, arrays):
+    A, B, dA, dB, dC = arrays
+    matmul(dA, dB, dC, M, N, K)
+    assert check_product(dC.download(), A, B)
+    assert check_product(matmul(A, B), A, B)
+
+
+def test_it_takes_what_pycuda_takes(bare, arrays):
+    import pycuda.driver as cuda
+    import pycuda.gpuarray as gpuarray
+
+    A, B, dA, dB, _ = arrays
+    C = np.zeros((M, N), np.float32)
+    shape = {"grid": (3, 2), "block": (32, 32, 1)}
+    bare(cuda.In(A), cuda.In(B), cuda.Out(C), M, N, K, **shape)
+    assert check_product(C, A, B)
+    gC = gpuarray.zeros((M, N), np.float32)
+    bare(gpuarray.to_gpu(A), np.uintp(dB.gpudata), gC, M, N, K, **shape)
+    assert check_product(gC.get(), A, B)
+    memory = cuda.mem_alloc(C.nbytes)
+    bare(dA, dB, memory, M, N, np.uint32(K), **shape)
+    cuda.memcpy_dtoh(C, memory)
+    assert check_product(C, A, B)
+
+
+def test_profile_sanitize_and_timing_take_it(matmul, arrays):
+    A, B, dA, dB, dC = arrays
+    C = np.full((M, N), np.nan, np.float32)
+    assert profile(matmul, A, B, C, M, N, K).file == "mine.cu"
+    assert sanitize(matmul, dA, dB, dC, M, N, K).ok
+    assert time_kernel(lambda: matmul(dA, dB, dC, M, N, K), repeats=2, warmup=0).repeats == 2
+
+
+# reported: argument
+WRONG = [
+    ("float64 array", lambda a, d: [upload(a[0].astype(float)), *d[1:], M, N, K],
+     "argument 1 of kernel matmul_naive (const float *A) has dtype float64, and the kernel reads "
+     "its bytes as float32: write A.astype(np.float32), and upload that"),
+    ("bare array", lambda a, d: [a[0], *d[1:], M, N, K],
+     "argument 1 of kernel matmul_naive (const float *A) is a NumPy array, in host memory, where a "
+     "GPU does not look: write upload(A)"),
+    ("bare transposed float64 array", lambda a, d: [a[0].T.astype(float), *d[1:], M, N, K],
+     "write upload(np.ascontiguousarray(A).astype(np.float32))"),
+    ("Python int", lambda a, d: [*d, 35, N, K],
+     "argument 4 of kernel matmul_naive (int M) is the Python int 35, which does not say how many "
+     "bytes it has: write np.int32(35)"),
+    ("Python float", lambda a, d: [*d, M, N, 19.0],
+     "argument 6 of kernel matmul_naive (int K) is the Python float 19.0"),
+    ("np.int64", lambda a, d: [*d, M, np.int64(79), K],
+     "argument 5 of kernel matmul_naive (int N) is np.int64(79), 8 bytes, and the kernel takes 4 "
+     "bytes there (int32): write np.int32(79)"),
+    ("np.float32 for int", lambda a, d: [*d, M, N, np.float32(19)], "write np.int32(19.0)"),
+    ("too few", lambda a, d: [*d, M, N],
+     "takes 6 arguments, 5 are given: after the first 5, int K is missing"),
+    ("too many", lambda a, d: [*d, M, N, K, K], "takes 6 arguments, 7 are given: 1 too many"),
+    ("none", lambda a, d: [], "0 are given: none"),
+    ("another order", lambda a, d: [M, N, K, *d],
+     "argument 1 of kernel matmul_naive (const float *A) is a pointer, and is given the number"),
+    ("array for a number", lambda a, d: [*d, d[0], N, K], "(int M) is a number, and is given"),
+    ("None", lambda a, d: [None, *d[1:], M, N, K], "is the NoneType None, which is no memory"),
+    ("list", lambda a, d: [[1.0], *d[1:], M, N, K], "is the list [1.0], which is no memory"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "text"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
+def test_an_argument_that_does_not_fit_is_refused_with_what_to_write(matmul, arrays, make, text):
+    A, B, *device = arrays
+    with pytest.raises(Told, match=re.escape(text)) as raised:
+        matmul(*make((A, B), device))
+    assert isinstance(raised.value, (TypeError, ValueError))
+
+
+def test_fortran_order_strides_and_transposes(matmul, arrays):  # reported
+    import pycuda.driver as cuda
+    import pycuda.gpuarray as gpuarray
+
+    A, B, dA, dB, dC = arrays
+    fortran = np.asfortranarray(A)
+    for array in (cuda.In(fortran), gpuarray.to_gpu(fortran), cuda.In(A[:, ::2])):
+        with pytest.raises(ValueError, match=r"np\.ascontiguousarray\(A\)"):
+            matmul(array, dB, dC, M, N, K)
+    with pytest.raises(ValueError, match=r"argument 2 .* is in Fortran order"):
+        matmul(dA, cuda.In(np.ascontiguousarray(B.T).T), dC, M, N, K)
+
+
+# reported: launch shape
+SHAPES = [
+    ({"grid": (79 / 32, 2)}, "2.46875 is a float; / makes one even of two integers. Write "
+                             "-(-N // 32)"),
+    ({"block": (33, 33, 1)}, "block=(33, 33, 1) has 1,089 threads, more than 1024"),
+    ({"block": (1, 1, 100)}, "block.z is at most 64"),
+    ({"grid": (3, 0)}, "grid=(3, 0): write integers >= 1"),
+    ({"grid": (3, -2)}, "grid=(3, -2): write integers >= 1"),
+    ({"grid": (1, 70000)}, "grid.y is at most 65,535"),
+    ({"grid": (1, 1, 1, 1)}, "has 4 dimensions, not 1 to 3"),
+    ({"grid": "3"}, "grid='3': write integers >= 1"),
+    ({"shared": -1}, "shared=-1: write the bytes"),
+    ({"shared": 10**6}, "are more than the"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "text"), SHAPES)
+def test_a_shape_that_no_launch_has(bare, arrays, shape, text):
+    *_, dA, dB, dC = arrays
+    with pytest.raises(Told, match=re.escape(text)):
+        bare(dA, dB, dC, M, N, K, **{"grid": (3, 2), "block": (32, 32, 1)} | shape)
+
+
+def test_a_missing_shape_is_asked_for(bare, arrays):
+    *_, dA, dB, dC = arrays
+    with pytest.raises(TypeError, match=r"has no block: write block=\(32, 32, 1\)"):
+        bare(dA, dB, dC, M, N, K, grid=(3, 2))
+    fill = bind("__global__ void fill(float *x) { x[0] = 1; }", block=32)["fill"]
+    with pytest.raises(TypeError, match="kernel fill has no grid"):
+        fill(dC)
+
+
+def test_too_many_registers_are_explained(arrays):  # reported
+    source = """__global__ void hungry(float *x, int n)
+    {
+        float v[200];
+        #pragma unroll
+        for (int i = 0; i < 200; ++i) v[i] = x[i * n + threadIdx.x];
+        #pragma unroll
+        for (int i = 0; i < 200; ++i) x[i * n + threadIdx.x] = v[i] * v[(i * 7 + 3) % 200];
+    }"""
+    hungry = bind(source)["hungry"]
+    *_, dC = arrays
+    with pytest.raises(LaunchFailed, match=r"registers a thread.*LAUNCH_OUT_OF_RESOURCES.*smaller"):
+        hungry(dC, np.int32(1), grid=1, block=1024)
+
+
+def test_50_KiB_of_static_shared_memory_are_explained(autoinit):  # reported
+    source = """__global__ void big(float *x)
+    {
+        __shared__ float s[12800];
+        s[threadIdx.x] = x[threadIdx.x];
+        __syncthreads();
+        x[threadIdx.x] = s[31 - threadIdx.x];
+    }"""
+    with pytest.raises(
+        CompileFailed, match="kernel big declares 51,200 bytes of __shared__ arrays"
+    ):
+        bind(source)
+
+
+def test_more_than_48_KiB_of_dynamic_shared_memory_need_no_ceremony(arrays):
+    source = """__global__ void dynamic(float *x, int n)
+    {
+        extern __shared__ float s[];
+        s[n - 1 - threadIdx.x] = threadIdx.x;
+        __syncthreads();
+        x[threadIdx.x] = s[n - 32 + threadIdx.x];
+    }"""
+    out = allocate(32)
+    bind(source)["dynamic"](out, np.int32(15000), grid=1, block=32, shared=60000)
+    assert (out.download() == np.arange(32)[::-1]).all()
+
+
+def test_headers_and_templates_need_no_extern_c(arrays):
+    source = """#include <cuda_fp16.h>
+    template <typename T> __device__ T twice(T x) { return x + x; }
+    __global__ void both(const half *x, float *y)
+    {
+        y[threadIdx.x] = twice(__half2float(x[threadIdx.x]));
+    }
+    template <typename T> __global__ void made(T *y) { y[threadIdx.x] = 3; }
+    template __global__ void made<float>(float *);
+    """
+    kernels = bind(source)
+    assert set(kernels) == {"both", "made"}
+    y = allocate(32)
+    kernels["both"](upload(np.arange(32, dtype=np.float16)), y, grid=1, block=32)
+    assert (y.download() == 2 * np.arange(32)).all()
+    kernels["made"](y, grid=1, block=32)
+    assert (y.download() == 3).all()
+    assert profile(kernels["made"], y, grid=1, block=32).instructions
+
+
+def test_a_source_without_a_kernel(autoinit):
+    with pytest.raises(NoKernel, match="write one as __global__ void"):
+        bind("__device__ int f() { return 1; }")
+    with pytest.raises(NoKernel, match="made is not bound: it is a template"):
+        bind("template <typename T> __global__ void made(T *y) { }")
+
+
+@pytest.mark.engine
+def test_a_bad_access_names_the_argument(matmul, arrays):
+    A, B, dA, dB, dC = arrays
+    with pytest.raises(LaunchFailed, match=r"mine\.cu:\d+, block .*past the end of A \(2,660"):
+        matmul(dA, dB, dC, np.int32(36), N, K)
+    with pytest.raises(Told, match=r"mine\.cu:\d+, block .*past the end of A \(2,660"):
+        profile(matmul, A, B, dC, np.int32(36), N, K)
+
+
+@pytest.mark.engine
+def test_an_endless_loop_is_stopped_where_a_launch_is_repeated(arrays):
+    source = "__global__ void forever(volatile float *x)\n{\n    while (x[0] >= 0) x[1] = 1;\n}"
+    forever = bind(source)["forever"]
+    zeros = np.zeros(2, np.float32)
+    for look in (profile, sanitize):
+        with pytest.raises(Told, match=r"forever was stopped after 0\.5 s.*seconds=600"):
+            look(forever, zeros, grid=1, block=1, seconds=0.5)
+    with pytest.raises(ValueError, match="seconds=0"):
+        profile(forever, zeros, grid=1, block=1, seconds=0)
+
+
+class TestOnAGpu:
+    """What goes before a launch on a GPU, and what is said when one is lost; on any machine."""
+
+    @pytest.fixture(autouse=True)
+    def gpu(self, monkeypatch):
+        monkeypatch.setattr("helpers.bound.backend", lambda: "gpu")
+
+    def test_a_bad_access_is_found_in_the_engine_before_the_launch(self, matmul, arrays):
+        *_, dA, dB, dC = arrays
+        before = dC.download()
+        with pytest.raises(Told, match=r"Fault|mine\.cu:\d+, block .* out-of-bounds"):
+            matmul(dA, dB, dC, np.int32(36), N, K)
+        assert np.array_equal(dC.download(), before, equal_nan=True)
+
+    def test_an_endless_loop_does_not_reach_it(self, arrays, monkeypatch):
+        monkeypatch.setattr("helpers.bound.PATIENCE", 0.5)
+        source = "__global__ void forever(volatile float *x) { while (x[0] >= 0) x[1] = 1; }"
+        with pytest.raises(LaunchFailed, match=r"did not go to the GPU.*check=False"):
+            bind(source)["forever"](upload(np.zeros(2, np.float32)), grid=1, block=1)
+
+    def test_only_the_first_launch_with_given_sizes_is_tried(self, arrays, monkeypatch):
+        *_, dA, dB, dC = arrays
+        matmul = bind(NAIVE, block=(32, 32))["matmul_naive"]
+        tried = []
+        monkeypatch.setattr(type(matmul), "_try", lambda self, *given: tried.append(given))
+        for sizes in ((M, N, K), (M, N, K), (np.int32(34), N, K), (M, N, K)):
+            matmul(dA, dB, dC, *sizes)
+        matmul(dA, dB, dC, np.int32(33), N, K, check=False)
+        assert len(tried) == 2
+
+    def test_a_lost_context_is_told_with_the_way_on(self, matmul):
+        said = matmul._in_words("cuCtxSynchronize failed: an illegal memory access was "
+                                "encountered", ())  # fmt: skip
+        assert "kernel matmul_naive: an illegal memory access" in said
+        assert "restart the notebook's kernel" in said and "MATMUL_BACKEND=cpu" in said
