@@ -1,0 +1,290 @@
+"""How long a product kernel takes on a named GPU, from what `profile` counts and public figures.
+
+    p = predict(KERNELS["tiled"], 2048, 2048, 2048, "H200")
+    print(p)            # a line for each term, the slowest marked
+    p.ms
+
+A multiprocessor works on several things at once, so the time is that of the slowest alone:
+
+- FMA issue: each FMA of a warp keeps the FP32 units busy for 32 / units cycles.
+- L1 and shared memory: one wavefront a cycle (128 bytes: 32 banks of 4; CUDA C++ Programming Guide,
+  "Shared Memory"). Shared accesses take as many as profile counts, a request to global memory one,
+  and what arrives from the L2 cache is written at FILL_BYTES a cycle.
+- Tag lookups: one 128-byte line of a global request a cycle.
+- L2 cache and device memory: the bytes of the model in helpers.reuse at the card's rates.
+- Latency: a block's warps go through the loop together. Each pass waits for a load, then for the
+  chain of FMAs that need one another, and needs the busiest unit for its own work. In that time a
+  multiprocessor does one pass of all its resident blocks.
+
+The multiprocessor with the most blocks counts. Counts are those of small matrices, scaled: each
+block does the same, and each step along K does the same. Edges count as whole blocks.
+
+Two constants come from the H200 this project measured, not from NVIDIA: one line a cycle, which
+explains the time of the uncoalesced kernel, and FILL_BYTES, which explains that of the tiled ones.
+A figure that nobody has published is left out, and the prediction says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from helpers import one_access, reuse
+from helpers.cards import Card, card
+from helpers.kernels import Kernel
+from helpers.occupancy import Occupancy, occupancy
+from helpers.profile import Profile, flops_of, profile
+from helpers.recorded import h200
+from helpers.simt import ptx
+from helpers.simt.counts import AccessCount, BlockCount
+from helpers.simt.rules import LANES, LINE
+
+FILL_BYTES = 64  # a cycle, from the L2 cache into a multiprocessor's L1 or registers
+FMA_LATENCY = 4  # cycles; Jia et al. 2018 and 2019 (Volta, Turing), Abdelkhalik et al. 2022 (Ampere)
+SECTOR = 32
+#: K of the two launches that are counted, and how many tiles of C they have along each side.
+_COUNTED_K = (128, 256)
+_TILES = 2
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one block does. passes: times that a warp goes through the loop that loads; chain: FMAs
+    of a thread, each of which needs the one before; exact: whether profile could tell what ptxas
+    fuses (else shared wavefronts are the PTX's, which may be more)."""
+
+    fma: float  # warps' FMA instructions
+    wavefronts: float  # of shared memory
+    requests: float  # warps' requests to global memory
+    lines: float  # 128-byte lines of these
+    sectors: float  # of these
+    passes: float
+    chain: float
+    shared_loads: float  # requests to shared memory
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Term:
+    """One line of a prediction. cycles: None where a figure is missing, and `detail` says which."""
+
+    name: str
+    cycles: float | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The time of a launch on a card, and what makes it."""
+
+    kernel: str
+    size: tuple[int, int, int]
+    card: Card
+    occupancy: Occupancy
+    terms: tuple[Term, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def slowest(self) -> Term:
+        """The term that makes the time."""
+        return max(
+            (t for t in self.terms if t.cycles is not None), key=lambda t: t.cycles or 0
+        )
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds of one launch, at the card's highest clock."""
+        return (self.slowest.cycles or 0) / self.card.clock_hz * 1e3
+
+    def __str__(self) -> str:
+        M, N, K = self.size
+        lines = [
+            f"{self.kernel}, M={M}, N={N}, K={K} on {self.card.name}: predicted {self.ms:.3g} ms"
+        ]
+        for term in self.terms:
+            time = "left out" if term.cycles is None else self._time(term.cycles)
+            mark = "  <- slowest" if term is self.slowest else ""
+            lines.append(f"  {term.name:22}{time:>14}   {term.detail}{mark}")
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+    def _time(self, cycles: float) -> str:
+        return f"{cycles / self.card.clock_hz * 1e3:.4g} ms"
+
+
+def predict(kernel: Kernel, M: int, N: int, K: int, on: str | Card = "H200") -> Prediction:
+    """The predicted time of C = A * B by one of helpers.kernels on a card of helpers.cards.CARDS.
+
+    KeyError for a card without figures, ValueError for sizes or a compute capability out of range.
+    """
+    gpu = on if isinstance(on, Card) else named(on)
+    x, y, _ = kernel.grid(M, N)
+    here = occupancy(kernel, gpu.capability)
+    if not here.blocks:
+        raise ValueError(f"no block of kernel {kernel.name!r} fits a multiprocessor of {gpu.name}")
+    bytes_moved = reuse.traffic(kernel, M, N, K, gpu, here.blocks)
+    return from_work(work(kernel, K), kernel.name, (M, N, K), x * y, here, bytes_moved, gpu)
+
+
+def named(name: str) -> Card:
+    """A card by name; the H200 with the latencies and the L2 rate that were measured on it."""
+    found = card(name)
+    ceilings = h200().content.get("ceilings") if name == "H200" else None
+    if not ceilings:
+        return found
+    return dataclasses.replace(
+        found,
+        l2_latency=ceilings["l2_latency"],
+        memory_latency=ceilings["memory_latency"],
+        l2_bytes_per_clock=ceilings["l2_rate"] / found.clock_hz,
+        latency_source=f"measured by cuda/05_ceilings.cu, {h200()}",
+    )
+
+
+def from_work(
+    one: Work,
+    name: str,
+    size: tuple[int, int, int],
+    blocks: int,
+    here: Occupancy,
+    moved: reuse.Traffic,
+    gpu: Card,
+) -> Prediction:
+    """The prediction for `blocks` blocks that each do the work `one`."""
+    most = -(-blocks // gpu.multiprocessors)  # blocks of the busiest multiprocessor
+    fill = moved.l2_bytes / blocks / FILL_BYTES
+    units = {
+        "FMA issue": one.fma * LANES / gpu.fp32_units,
+        "L1 and shared memory": one.wavefronts + one.requests + fill,
+        "tag lookups": one.lines,
+    }
+    details = {
+        "FMA issue": f"{one.fma * most:,.0f} FMAs of warps, {gpu.fp32_units} units",
+        "L1 and shared memory": (
+            f"{one.wavefronts * most:,.0f} shared wavefronts, {one.requests * most:,.0f} global "
+            f"requests, {fill * most:,.0f} cycles of arriving bytes"
+        ),
+        "tag lookups": f"{one.lines * most:,.0f} lines of 128 bytes",
+    }
+    terms = [Term(unit, cycles * most, details[unit]) for unit, cycles in units.items()]
+    terms += [_l2(moved, gpu), _memory(moved, gpu), _latency(one, units, most, here, moved, gpu)]
+    notes = []
+    if not one.exact:
+        notes.append("what ptxas fuses is not known: shared wavefronts are those of the PTX")
+    missing = [term.name for term in terms if term.cycles is None]
+    if missing:
+        notes.append(f"without {' and '.join(missing)}: the real time may be longer")
+    return Prediction(name, size, gpu, here, tuple(terms), tuple(notes))
+
+
+def _l2(moved: reuse.Traffic, gpu: Card) -> Term:
+    sectors = f"{moved.l2_bytes / SECTOR:,.0f} sectors"
+    if gpu.l2_bytes_per_clock is None:
+        return Term("L2 cache", None, f"{sectors}; no rate of this L2 cache was published")
+    cycles = moved.l2_bytes / gpu.l2_bytes_per_clock
+    return Term("L2 cache", cycles, f"{sectors}, {gpu.l2_bytes_per_clock:,.0f} bytes a cycle")
+
+
+def _memory(moved: reuse.Traffic, gpu: Card) -> Term:
+    cycles = moved.memory_bytes / gpu.memory_rate * gpu.clock_hz
+    why = "all fits in the L2 cache" if moved.fits else "more than the L2 cache holds"
+    return Term("device memory", cycles, f"{moved.memory_bytes / 1e6:,.0f} MB ({why})")
+
+
+def _latency(
+    one: Work, units: dict[str, float], most: int, here: Occupancy, moved: reuse.Traffic, gpu: Card
+) -> Term:
+    name = "latency"
+    if gpu.l2_latency is None or gpu.memory_latency is None or gpu.shared_latency is None:
+        return Term(name, None, f"no latencies of a {gpu.name} were published")
+    if not one.passes:
+        return Term(name, None, "the kernel loads nothing")
+    load = gpu.l2_latency + moved.from_memory * (gpu.memory_latency - gpu.l2_latency)
+    shared = gpu.shared_latency if one.shared_loads else 0.0
+    chain = one.chain / one.passes * FMA_LATENCY
+    own = max(units.values()) / one.passes
+    each = own + load + shared + chain
+    rounds = max(most / here.blocks, 1.0)
+    return Term(
+        name,
+        rounds * one.passes * each,
+        f"{one.passes:,.0f} passes of {each:,.0f} cycles (load {load:,.0f}, shared {shared:,.0f}, "
+        f"FMAs {chain:,.0f}, own work {own:,.0f}), {here.blocks} block{'s' * (here.blocks != 1)} "
+        "at a time",
+    )
+
+
+# -- counting ----------------------------------------
+
+
+def work(kernel: Kernel, K: int) -> Work:
+    """What a block of the kernel does for that K: counted for two K, and on a straight line."""
+    low, high = (_counted(kernel, counted) for counted in _COUNTED_K)
+    share = (K - _COUNTED_K[0]) / (_COUNTED_K[1] - _COUNTED_K[0])
+    values = {}
+    for item in dataclasses.fields(Work):
+        first, second = getattr(low, item.name), getattr(high, item.name)
+        values[item.name] = first + share * (second - first)
+    values["exact"] = low.exact and high.exact
+    return Work(**{k: max(v, 0.0) if k != "exact" else v for k, v in values.items()})
+
+
+@functools.lru_cache(maxsize=64)
+def _counted(kernel: Kernel, K: int) -> Work:
+    """What a block does, on average over a few of them, all whole."""
+    M, N = (_TILES * math.lcm(side, LANES) for side in kernel.tile)
+    A, B = np.ones((M, K), np.float32), np.ones((K, N), np.float32)
+    found = profile(kernel, A, B, np.zeros((M, N), np.float32), M, N, K)
+    return work_of(found)
+
+
+def work_of(found: Profile) -> Work:
+    """What a block of a profiled launch does, on average."""
+    blocks = math.prod(found.grid)
+    warps = -(-math.prod(found.block) // LANES)
+    counts = found._counts
+    shared = [t for t in found.totals() if t.space == "shared"]
+    exact = all(t.hardware.wavefronts is not None for t in shared)
+    spent = sum(t.hardware.wavefronts if exact else t.wavefronts for t in shared)
+    in_global = [a for a in counts.accesses if "global" in a.costs and a.costs["global"].requests]
+    loads = [a.costs["global"].requests for a in in_global if a.operation == "load"]
+    return Work(
+        fma=sum(b.runs for b, _ in _fmas(counts.blocks)) / blocks,
+        wavefronts=spent / blocks,
+        requests=sum(a.costs["global"].requests for a in in_global) / blocks,
+        lines=sum(_lines(found, a) * a.costs["global"].requests for a in in_global) / blocks,
+        sectors=sum(a.costs["global"].units for a in in_global) / blocks,
+        passes=max(loads, default=0) / blocks / warps,
+        chain=sum(b.runs * _chain(b) for b in counts.blocks) / blocks / warps,
+        shared_loads=sum(t.requests for t in shared if t.operation == "load") / blocks,
+        exact=exact,
+    )
+
+
+def _fmas(blocks: list[BlockCount]) -> Iterator[tuple[BlockCount, ptx.Instruction]]:
+    for block in blocks:
+        for i in block.instructions:
+            if flops_of(i)[0] == "f32":
+                yield block, i
+
+
+def _chain(block: BlockCount) -> int:
+    """The most FP32 operations of a basic block of which each needs the result of another."""
+    depth: dict[Any, int] = {}
+    for i in block.instructions:
+        if flops_of(i)[0] == "f32" and i.operands:
+            result, *given = i.operands
+            depth[result] = 1 + max((depth.get(operand, 0) for operand in given), default=0)
+    return max(depth.values(), default=0)
+
+
+def _lines(found: Profile, access: AccessCount) -> int:
+    """128-byte lines of an access, looked at once: the first time that a warp executes it."""
+    chosen = one_access.Chosen(access, access.instruction.line, "global", 0, 1)
+    first = one_access.trace(found._replica, chosen, (0, 0, 0), 0, 0)
+    return len({first.addresses[k] // LINE for k in range(LANES) if first.mask >> k & 1})
