@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helpers.cards import Card, this_card
+from helpers.ceilings import Ceilings, WrongResult, measure_ceilings
 from helpers.check import Verdict, check_product
 from helpers.cublas import Cublas, NoCublas
 from helpers.gpu_lock import LockError, gpu_lock
@@ -90,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Impossible as error:
         print(f"refused: {error}", file=sys.stderr)
         return 1
-    except (NoFigure, LockError, MemoryError, ValueError) as error:
+    except (NoFigure, LockError, WrongResult, MemoryError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
@@ -123,6 +124,7 @@ def sweep(
         if meter.obstacle:
             print(f"Not recorded: {meter.obstacle}.")
         overhead = launch_overhead()
+        ceilings = measure_ceilings() if gpu else None
         rows = []
         with Progress(len(sizes) * len(subjects) * len(modes)) as progress:
             for size in sizes:
@@ -158,6 +160,7 @@ def sweep(
             for key, value in vars(overhead).items()
             if key != "backend"
         },
+        "ceilings": ceilings.to_dict() if ceilings else None,
         "times": rows,
         "results": results,
     }
@@ -311,6 +314,8 @@ def table(found: dict[str, Any]) -> str:
     unsettled = [r for r in rows if not r["settled"]]
     if unsettled:
         lines.append(f"{len(unsettled)} of {len(rows)} were still changing after the warm-up.")
+    if found.get("ceilings"):
+        lines.append(f"Measured ceilings: {Ceilings(**found['ceilings'])}.")
     if found["backend"] == "cpu":
         lines.append("These are CPU times. They say nothing about any GPU.")
     return "\n".join(lines)

@@ -18,7 +18,7 @@ import numpy as np
 
 from helpers.cards import this_card
 from helpers.kernels import CUDA_FOLDER
-from helpers.memory import DeviceArray, allocate, driver, upload
+from helpers.memory import allocate, driver, upload
 from helpers.plausible import check_rate
 from helpers.timing import backend, benchmark
 
@@ -47,8 +47,9 @@ class Ceilings:
     backend: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, to five digits."""
-        return {k: float(f"{v:.5g}") if isinstance(v, float) else v for k, v in asdict(self).items()}
+        """As plain values, rates and latencies to five digits."""
+        found = asdict(self)
+        return {k: v if k == "backend" else float(f"{v:.5g}") for k, v in found.items()}
 
     def __str__(self) -> str:
         whose = "" if self.backend == "gpu" else " (of this CPU; they say nothing about a GPU)"

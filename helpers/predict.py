@@ -46,7 +46,9 @@ from helpers.simt.counts import AccessCount, BlockCount
 from helpers.simt.rules import LANES, LINE
 
 FILL_BYTES = 64  # a cycle, from the L2 cache into a multiprocessor's L1 or registers
-FMA_LATENCY = 4  # cycles; Jia et al. 2018 and 2019 (Volta, Turing), Abdelkhalik et al. 2022 (Ampere)
+#: Cycles until an FMA can use another's result: Jia et al., arXiv:1804.06826 (Volta) and
+#: arXiv:1903.07486 (Turing); Abdelkhalik et al., arXiv:2208.11174 (Ampere).
+FMA_LATENCY = 4
 SECTOR = 32
 #: K of the two launches that are counted, and how many tiles of C they have along each side.
 _COUNTED_K = (128, 256)

@@ -15,6 +15,7 @@ from fake_cublas import FakeCublas
 
 from helpers import benchmark, gpu_lock
 from helpers.cards import CARDS
+from helpers.ceilings import Ceilings
 from helpers.cublas import Cublas
 from helpers.kernels import KERNELS
 from helpers.nvml import Meter
@@ -22,6 +23,7 @@ from helpers.plausible import DoesNotGrow
 from helpers.progress import Progress
 from helpers.recorded import DATA_FOLDER
 
+CEILINGS = Ceilings(6e13, 4e12, 5e12, 300.0, 700.0, "gpu")
 SMALL = ["--kernels", "naive,tiled_16", "--sizes", "64,20x30x40", "--seconds", "0.01"]
 
 
@@ -43,6 +45,7 @@ def as_on_a_gpu(
     monkeypatch.setattr(benchmark, "backend", lambda: "gpu")
     monkeypatch.setattr(benchmark, "Cublas", lambda: Cublas(FakeCublas()))
     monkeypatch.setattr(benchmark, "gpu_lock", lock)
+    monkeypatch.setattr(benchmark, "measure_ceilings", lambda: CEILINGS)
     monkeypatch.setattr(benchmark, "_driver_version", lambda meter: "580.1")
     yield locked
 
@@ -73,6 +76,7 @@ def test_a_table_and_a_file(
     output = capsys.readouterr().out
     assert "20x30x40" in output
     if autoinit.backend == "cpu":
+        assert found["ceilings"] is None
         assert found["clock"] == "CPU time, not GPU time"
         assert all(row["clock"] == "CPU time, not GPU time" for row in found["times"])
         assert "CPU time, not GPU time of one launch" in output
@@ -105,8 +109,11 @@ def test_all_kernels_and_cublas_with_its_share(
     assert [r["kernel"] for r in found["times"][::2]] == [*KERNELS, "tiled_16", "cublas"]
     assert {r["mode"] for r in found["times"]} == {"queued", "cold"}
     assert (found["cublas"], found["backend"], found["driver"]) == ("13.1.2", "gpu", "580.1")
+    assert Ceilings(**found["ceilings"]) == CEILINGS
     assert len(as_on_a_gpu) == 1
-    last = [line for line in capsys.readouterr().out.splitlines() if line.startswith("cublas")]
+    output = capsys.readouterr().out
+    assert "Measured ceilings: 60.0 TFLOP/s" in output
+    last = [line for line in output.splitlines() if line.startswith("cublas")]
     assert last[0].endswith("100.0%")
 
 
