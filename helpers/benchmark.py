@@ -166,6 +166,19 @@ def sweep(
     }
 
 
+def times_of(kernels: Sequence[str], n: int, seconds: float = 0.1) -> dict[str, float]:
+    """Milliseconds of each kernel at n x n, queued, by name; checked and refused as in a sweep."""
+    with contextlib.ExitStack() as stack:
+        gpu = backend() == "gpu"
+        if gpu:
+            device = driver().Context.get_device()
+            stack.enter_context(gpu_lock(device.pci_bus_id(), COMMAND))
+        run = _Size((n,) * 3, this_card(), Meter.of_context(), seconds, gpu)
+        with Progress(len(kernels)) as progress:
+            rows = run.rows([named(name) for name in kernels], MODES[:1], progress)
+    return {row["kernel"]: row["median_ms"] for row in rows}
+
+
 class _Size:
     """Times kernels at one size, on the same matrices."""
 
