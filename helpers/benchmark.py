@@ -39,7 +39,7 @@ from helpers.cublas import Cublas, NoCublas
 from helpers.gpu_lock import LockError, gpu_lock
 from helpers.kernels import KERNELS, Kernel, tiled
 from helpers.memory import DeviceArray, allocate, driver, upload
-from helpers.nvml import Meter
+from helpers.nvml import Meter, Reading
 from helpers.plausible import Impossible, Size, Unchecked, Watched, check_growth, check_product_rate
 from helpers.progress import Progress
 from helpers.recorded import fingerprint, seeded_matrices
@@ -116,8 +116,7 @@ def sweep(
     device = cuda.Context.get_device()
     meter, card = Meter.of_context(), this_card()
     with contextlib.ExitStack() as stack:
-        if gpu:
-            stack.enter_context(gpu_lock(device.pci_bus_id(), COMMAND))
+        stack.enter_context(exclusive())
         cublas = _cublas(stack) if "cublas" in names else None
         subjects = [cublas if name == "cublas" else named(name) for name in names]
         subjects = [subject for subject in subjects if subject is not None]
@@ -166,17 +165,37 @@ def sweep(
     }
 
 
-def times_of(kernels: Sequence[str], n: int, seconds: float = 0.1) -> dict[str, float]:
-    """Milliseconds of each kernel at n x n, queued, by name; checked and refused as in a sweep."""
+@contextlib.contextmanager
+def exclusive() -> Iterator[None]:
+    """Hold the lock of this GPU in the `with` block (helpers.gpu_lock); nothing to hold without."""
     with contextlib.ExitStack() as stack:
-        gpu = backend() == "gpu"
-        if gpu:
+        if backend() == "gpu":
             device = driver().Context.get_device()
             stack.enter_context(gpu_lock(device.pci_bus_id(), COMMAND))
-        run = _Size((n,) * 3, this_card(), Meter.of_context(), seconds, gpu)
-        with Progress(len(kernels)) as progress:
-            rows = run.rows([named(name) for name in kernels], MODES[:1], progress)
-    return {row["kernel"]: row["median_ms"] for row in rows}
+        yield
+
+
+def time_product(
+    kernel: Kernel | str, M: int, N: int, K: int, mode: str = "queued", seconds: float = 0.1
+) -> Timing:
+    """Time one kernel, of the table or another, at one size; checked and refused as in a sweep.
+
+    mode: one of MODES. Raises Impossible.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode={mode!r} is none of {', '.join(MODES)}")
+    subject = named(kernel) if isinstance(kernel, str) else kernel
+    with exclusive():
+        run = _Size((M, N, K), this_card(), Meter.of_context(), seconds, backend() == "gpu")
+        with run.arrays() as arrays:
+            run.prove(subject, arrays)
+            return run.time(subject, arrays, mode)[0]
+
+
+def times_of(kernels: Iterable[Kernel | str], n: int, seconds: float = 0.1) -> dict[str, float]:
+    """Milliseconds of each kernel at n x n, queued back to back, by name; see `time_product`."""
+    subjects = [named(kernel) if isinstance(kernel, str) else kernel for kernel in kernels]
+    return {s.name: time_product(s, n, n, n, seconds=seconds).median_ms for s in subjects}
 
 
 class _Size:
@@ -191,28 +210,38 @@ class _Size:
         self.B = random.standard_normal((K, N), dtype=np.float32)
         self.right: list[tuple[NDArray[np.float32], Verdict]] = []  # results that were checked
 
+    @contextlib.contextmanager
+    def arrays(self) -> Iterator[tuple[DeviceArray, ...]]:
+        """A, B and C on the device."""
+        with upload(self.A) as dA, upload(self.B) as dB, allocate(self.size[:2]) as dC:
+            yield dA, dB, dC
+
     def rows(self, subjects: Iterable[Any], modes: Sequence[str], progress: Progress) -> list[dict]:
         """A row for each kernel and mode."""
         found = []
-        M, N, K = self.size
-        with upload(self.A) as dA, upload(self.B) as dB, allocate((M, N)) as dC:
+        with self.arrays() as arrays:
             for subject in subjects:
-                arrays = (dA, dB, dC)
-                with Watched(dC):
-                    subject.launch(*arrays, M, N, K)
-                self.check(subject.name, dC)
+                self.prove(subject, arrays)
                 for mode in modes:
                     progress.step(f"{subject.name} {_text(self.size)} {mode}")
-                    found.append(self.row(subject, arrays, mode))
+                    timed = self.time(subject, arrays, mode)
+                    found.append(_row(subject.name, self.size, mode, *timed))
         return found
 
-    def row(self, subject: Any, arrays: tuple[DeviceArray, ...], mode: str) -> dict[str, Any]:
-        """One kernel in one mode. Raises Impossible."""
-        M, N, K = self.size
+    def prove(self, subject: Any, arrays: tuple[DeviceArray, ...]) -> None:
+        """One launch, before any is timed: is the product right? Raises Impossible."""
+        with Watched(arrays[2]):
+            subject.launch(*arrays, *self.size)
+        self.check(subject.name, arrays[2])
+
+    def time(
+        self, subject: Any, arrays: tuple[DeviceArray, ...], mode: str
+    ) -> tuple[Timing, Reading | None]:
+        """One kernel in one mode, and what clocks and power were meanwhile. Raises Impossible."""
         readings = []
         with Watched(arrays[2]):
             timing = benchmark(
-                lambda: subject.launch(*arrays, M, N, K),
+                lambda: subject.launch(*arrays, *self.size),
                 cold=mode == "cold",
                 alone=mode == "alone",
                 seconds=self.seconds,
@@ -222,9 +251,9 @@ class _Size:
         verdict = self.check(subject.name, arrays[2])
         if self.gpu:
             check_product_rate(
-                M, N, K, timing.median_ms, self.card, verdict=verdict, cold=mode == "cold"
+                *self.size, timing.median_ms, self.card, verdict=verdict, cold=mode == "cold"
             )
-        return _row(subject.name, self.size, mode, timing, readings[0])
+        return timing, readings[0]
 
     def check(self, name: str, dC: DeviceArray) -> Verdict:
         """What is said of a result; a result of the same bits as one that passed passes too."""
@@ -239,7 +268,9 @@ class _Size:
         return verdict
 
 
-def _row(name: str, size: Size, mode: str, timing: Timing, reading: Any) -> dict[str, Any]:
+def _row(
+    name: str, size: Size, mode: str, timing: Timing, reading: Reading | None
+) -> dict[str, Any]:
     M, N, K = size
     low, high = timing.interval()
     row = {

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from helpers.cpu_driver import ptxas
 from helpers.kernels import Kernel
-from helpers.replica import program_of
+from helpers.replica import Program, program_of
 from helpers.toolkit import require_toolkit
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def resources_of(kernel: Any, capability: tuple[int, int] | None = None) -> Reso
     """
     if hasattr(kernel, "num_regs"):
         return Resources(kernel.num_regs, kernel.shared_size_bytes, kernel.local_size_bytes)
-    program = program_of(kernel)
+    program = kernel if isinstance(kernel, Program) else program_of(kernel)
     major, minor = capability or _device_capability()
     found = _assembled(program.ptx, f"sm_{major}{minor}")
     if program.entry not in found:

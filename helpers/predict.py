@@ -3,6 +3,7 @@
     p = predict(KERNELS["tiled"], 2048, 2048, 2048, "H200")
     print(p)            # a line for each term, the slowest marked
     p.ms
+    predict_launch(profile(...), "A100")    # of any other kernel
 
 A multiprocessor works on several things at once, so the time is that of the slowest alone:
 
@@ -50,6 +51,7 @@ FILL_BYTES = 64  # a cycle, from the L2 cache into a multiprocessor's L1 or regi
 #: arXiv:1903.07486 (Turing); Abdelkhalik et al., arXiv:2208.11174 (Ampere).
 FMA_LATENCY = 4
 SECTOR = 32
+_NOT_KNOWN = "bytes not known: there is a model of products only"
 #: K of the two launches that are counted, and how many tiles of C they have along each side.
 _COUNTED_K = (128, 256)
 _TILES = 2
@@ -86,7 +88,7 @@ class Prediction:
     """The time of a launch on a card, and what makes it."""
 
     kernel: str
-    size: tuple[int, int, int]
+    size: str  # of the launch, in words
     card: Card
     occupancy: Occupancy
     terms: tuple[Term, ...]
@@ -105,10 +107,7 @@ class Prediction:
         return (self.slowest.cycles or 0) / self.card.clock_hz * 1e3
 
     def __str__(self) -> str:
-        M, N, K = self.size
-        lines = [
-            f"{self.kernel}, M={M}, N={N}, K={K} on {self.card.name}: predicted {self.ms:.3g} ms"
-        ]
+        lines = [f"{self.kernel}, {self.size} on {self.card.name}: predicted {self.ms:.3g} ms"]
         for term in self.terms:
             time = "left out" if term.cycles is None else self._time(term.cycles)
             mark = "  <- slowest" if term is self.slowest else ""
@@ -130,7 +129,24 @@ def predict(kernel: Kernel, M: int, N: int, K: int, on: str | Card = "H200") -> 
     if not here.blocks:
         raise ValueError(f"no block of kernel {kernel.name!r} fits a multiprocessor of {gpu.name}")
     bytes_moved = reuse.traffic(kernel, M, N, K, gpu, here.blocks)
-    return from_work(work(kernel, K), kernel.name, (M, N, K), x * y, here, bytes_moved, gpu)
+    size = f"M={M}, N={N}, K={K}"
+    return from_work(work(kernel, K), kernel.name, size, x * y, here, bytes_moved, gpu)
+
+
+def predict_launch(found: Profile, on: str | Card = "H200") -> Prediction:
+    """The predicted time of any launch that was profiled.
+
+    What crosses the L2 cache and the memory is not counted and there is no model of it here, so
+    these terms are left out: every load is taken to be served by the L2 cache.
+    """
+    gpu = on if isinstance(on, Card) else named(on)
+    launch = found._replica
+    here = occupancy(launch.program, gpu.capability, block=found.block, shared=launch.shared)
+    if not here.blocks:
+        raise ValueError(f"no block of kernel {found.kernel!r} fits a multiprocessor of {gpu.name}")
+    size = f"grid {found.grid}, block {found.block}"
+    blocks = math.prod(found.grid)
+    return from_work(work_of(found), found.kernel, size, blocks, here, None, gpu)
 
 
 def named(name: str) -> Card:
@@ -151,15 +167,15 @@ def named(name: str) -> Card:
 def from_work(
     one: Work,
     name: str,
-    size: tuple[int, int, int],
+    size: str,
     blocks: int,
     here: Occupancy,
-    moved: reuse.Traffic,
+    moved: reuse.Traffic | None,
     gpu: Card,
 ) -> Prediction:
-    """The prediction for `blocks` blocks that each do the work `one`."""
+    """The prediction for `blocks` blocks that each do the work `one`. moved: None if not known."""
     most = -(-blocks // gpu.multiprocessors)  # blocks of the busiest multiprocessor
-    fill = moved.l2_bytes / blocks / FILL_BYTES
+    fill = moved.l2_bytes / blocks / FILL_BYTES if moved else 0.0
     units = {
         "FMA issue": one.fma * LANES / gpu.fp32_units,
         "L1 and shared memory": one.wavefronts + one.requests + fill,
@@ -184,7 +200,9 @@ def from_work(
     return Prediction(name, size, gpu, here, tuple(terms), tuple(notes))
 
 
-def _l2(moved: reuse.Traffic, gpu: Card) -> Term:
+def _l2(moved: reuse.Traffic | None, gpu: Card) -> Term:
+    if moved is None:
+        return Term("L2 cache", None, _NOT_KNOWN)
     sectors = f"{moved.l2_bytes / SECTOR:,.0f} sectors"
     if gpu.l2_bytes_per_clock is None:
         return Term("L2 cache", None, f"{sectors}; no rate of this L2 cache was published")
@@ -192,21 +210,29 @@ def _l2(moved: reuse.Traffic, gpu: Card) -> Term:
     return Term("L2 cache", cycles, f"{sectors}, {gpu.l2_bytes_per_clock:,.0f} bytes a cycle")
 
 
-def _memory(moved: reuse.Traffic, gpu: Card) -> Term:
+def _memory(moved: reuse.Traffic | None, gpu: Card) -> Term:
+    if moved is None:
+        return Term("device memory", None, _NOT_KNOWN)
     cycles = moved.memory_bytes / gpu.memory_rate * gpu.clock_hz
     why = "all fits in the L2 cache" if moved.fits else "more than the L2 cache holds"
     return Term("device memory", cycles, f"{moved.memory_bytes / 1e6:,.0f} MB ({why})")
 
 
 def _latency(
-    one: Work, units: dict[str, float], most: int, here: Occupancy, moved: reuse.Traffic, gpu: Card
+    one: Work,
+    units: dict[str, float],
+    most: int,
+    here: Occupancy,
+    moved: reuse.Traffic | None,
+    gpu: Card,
 ) -> Term:
     name = "latency"
     if gpu.l2_latency is None or gpu.memory_latency is None or gpu.shared_latency is None:
         return Term(name, None, f"no latencies of a {gpu.name} were published")
     if not one.passes:
         return Term(name, None, "the kernel loads nothing")
-    load = gpu.l2_latency + moved.from_memory * (gpu.memory_latency - gpu.l2_latency)
+    far = moved.from_memory if moved else 0.0
+    load = gpu.l2_latency + far * (gpu.memory_latency - gpu.l2_latency)
     shared = gpu.shared_latency if one.shared_loads else 0.0
     chain = one.chain / one.passes * FMA_LATENCY
     own = max(units.values()) / one.passes

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from helpers import reuse
+from helpers import benchmark, reuse
 from helpers.cards import CARDS, Card, this_card
 from helpers.ceilings import Ceilings, measure_ceilings
 from helpers.kernels import KERNELS, Kernel
@@ -102,8 +102,10 @@ def roofline(
     chosen = list(kernels or KERNELS.values())
     if backend() == "cpu":
         return recorded_roofline(h200(), n, chosen)
-    card, found = this_card(), measure_ceilings()
-    times = dict(times_ms or _measured(chosen, n))
+    card = this_card()
+    with benchmark.exclusive():
+        found = measure_ceilings()
+    times = dict(times_ms or benchmark.times_of(chosen, n))
     return of(f"{card.name}, now", False, n, card, found, times, chosen)
 
 
@@ -155,12 +157,6 @@ def bytes_at(kernel: Kernel, n: int, card: Card) -> dict[str, float]:
     return dict(zip(LEVELS, (near, moved.l2_bytes, moved.memory_bytes), strict=True))
 
 
-def _measured(kernels: Sequence[Kernel], n: int) -> dict[str, float]:
-    from helpers.benchmark import times_of
-
-    return times_of([kernel.name for kernel in kernels], n)
-
-
 def _draw(found: Roofline, levels: Sequence[str]) -> Picture:
     from helpers import plots  # numbers alone need no matplotlib
 
@@ -177,7 +173,7 @@ def _draw(found: Roofline, levels: Sequence[str]) -> Picture:
         axes.plot([left, ridge, right], [rate * left, found.peak, found.peak],
                   color=colours[level], linestyle=lines[level], linewidth=2.5,
                   label=f"{level}: {rate / 1e12:.1f} TB/s")  # fmt: skip
-    marks = dict(zip(dict.fromkeys(p.kernel for p in points), "osD^vPX*", strict=False))
+    marks = dict(zip(dict.fromkeys(p.kernel for p in points), "osD^vPX*<>phd", strict=False))
     for p in points:
         axes.plot(p.intensity, p.flops, marks.get(p.kernel, "o"), color=colours[p.level],
                   markeredgecolor=plots.INK, markersize=11)  # fmt: skip

@@ -19,7 +19,7 @@ from helpers.ceilings import Ceilings
 from helpers.cublas import Cublas
 from helpers.kernels import KERNELS
 from helpers.nvml import Meter
-from helpers.plausible import DoesNotGrow
+from helpers.plausible import DoesNotGrow, Unchecked
 from helpers.progress import Progress
 from helpers.recorded import DATA_FOLDER
 
@@ -177,6 +177,22 @@ def test_a_kernel_that_stops_working_after_the_first_launch_is_refused(
     assert benchmark.main(SMALL) == 1
     assert "never launched" in capsys.readouterr().err
     assert len(launches) > 1
+
+
+def test_one_kernel_of_the_readers_own(autoinit: Any, tmp_path: Path) -> None:
+    own = dataclasses.replace(KERNELS["tiled"], name="mine")
+    for mode in benchmark.MODES:
+        timing = benchmark.time_product(own, 40, 30, 20, mode, seconds=0.01)
+        assert (timing.alone, timing.l2_flushed) == (mode == "alone", mode == "cold")
+        assert timing.backend == autoinit.backend
+    with pytest.raises(ValueError, match="mode='hot' is none of queued, alone, cold"):
+        benchmark.time_product("tiled", 8, 8, 8, "hot")
+    times = benchmark.times_of(["naive", own], 32, seconds=0.01)
+    assert list(times) == ["naive", "mine"]
+    file = tmp_path / "wrong.cu"
+    file.write_text(own.file.read_text().replace("sum +=", "sum -="))
+    with pytest.raises(Unchecked, match="kernel 'mine' at 32x32x32: FAIL"):
+        benchmark.times_of([dataclasses.replace(own, file=file)], 32)
 
 
 def test_a_clock_that_is_too_fast_is_refused(

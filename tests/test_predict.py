@@ -90,7 +90,7 @@ GPU = dataclasses.replace(CARDS["H200"], l2_latency=300.0, memory_latency=700.0)
 
 
 def terms(one: Work, blocks: int = 132, moved: Traffic = EMPTY, gpu=GPU) -> dict:
-    found = from_work(one, "x", (1, 1, 1), blocks, HERE, moved, gpu)
+    found = from_work(one, "x", "M=1", blocks, HERE, moved, gpu)
     return {term.name: term.cycles for term in found.terms}
 
 
@@ -127,7 +127,7 @@ def test_latency_is_that_of_a_pass_for_each_round_of_blocks() -> None:
 
 def test_the_slowest_makes_the_time_and_is_marked() -> None:
     one = dataclasses.replace(NOTHING, fma=10, wavefronts=1.98e6)
-    found = from_work(one, "x", (1, 2, 3), 132, HERE, EMPTY, GPU)
+    found = from_work(one, "x", "M=1, N=2, K=3", 132, HERE, EMPTY, GPU)
     assert found.slowest.name == "L1 and shared memory"
     assert found.ms == pytest.approx(1)
     lines = str(found).splitlines()
@@ -149,8 +149,20 @@ def test_a_figure_that_nobody_published_is_left_out_and_said() -> None:
 
 def test_wavefronts_of_the_ptx_are_called_so() -> None:
     one = dataclasses.replace(NOTHING, fma=1, exact=False)
-    found = from_work(one, "x", (1, 1, 1), 1, HERE, EMPTY, GPU)
+    found = from_work(one, "x", "M=1", 1, HERE, EMPTY, GPU)
     assert "what ptxas fuses is not known" in str(found)
+
+
+def test_a_launch_of_any_kernel_is_predicted_without_its_bytes() -> None:
+    found = module.profile((INDEPENDENT, "four_sums"), np.ones(32, np.float32),
+                           np.zeros(128, np.float32), grid=1, block=32)  # fmt: skip
+    guess = module.predict_launch(found, "A100")
+    assert {t.name for t in guess.terms if t.cycles is None} == {"L2 cache", "device memory"}
+    assert guess.slowest.name == "latency"
+    assert guess.slowest.cycles == pytest.approx(261.5 + 2 * 4 + 5)  # a load, two FMAs, 5 requests
+    lines = str(guess).splitlines()
+    assert lines[0].startswith("four_sums, grid (1, 1, 1), block (32, 1, 1) on A100: predicted")
+    assert lines[-1] == "  without L2 cache and device memory: the real time may be longer"
 
 
 @pytest.mark.parametrize("name", CARDS)

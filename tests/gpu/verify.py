@@ -3,8 +3,10 @@
     python tests/gpu/verify.py --out DIRECTORY
 
 In order: offsets beyond 2^31, the tests, the notebooks, the program for nvcc, the demonstration,
-the benchmark, and a new record of the card (DIRECTORY/record.json), whose results the CPU driver
-must then reproduce bit for bit. What each step prints goes to DIRECTORY/NAME.txt. Exit status: 0
+the project's own speed, a new record of the card (DIRECTORY/record.json), whose results the CPU
+driver must then reproduce bit for bit, and with Nsight Compute one of its counters
+(DIRECTORY/counters.json). The two records are what helpers/data/h200.json and
+tests/counters/h200.json are made of. What each step prints goes to DIRECTORY/NAME.txt. Exit status: 0
 when all steps passed. Needs 20 GB of GPU memory.
 """
 
@@ -67,6 +69,7 @@ def all_steps(out: Path) -> dict[str, tuple[str, list[str]]]:
         "demo": ("gpu", [PYTHON, "-m", "helpers.demo"]),
         "bench": ("gpu", [PYTHON, "-m", "helpers.bench", "--json", str(out / "bench.json")]),
         "record": ("gpu", [PYTHON, "-m", "helpers.benchmark", "--fingerprints", "--json", record]),
+        "counters": ("gpu", [PYTHON, "-m", "tests.counters.record", str(out / "counters.json")]),
         "compare": ("cpu", [PYTHON, me, "--compare", record, "--out", str(out)]),
     }
 
