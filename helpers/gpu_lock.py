@@ -127,7 +127,7 @@ def _acquire(
 def _sign(descriptor: int, what: str) -> None:
     """Write who has the lock. A file that cannot be written to stays as it is."""
     text = json.dumps({
-        "user": getpass.getuser(), "pid": os.getpid(), "what": what,
+        "user": _user(), "pid": os.getpid(), "what": what,
         "since": time.strftime("%H:%M:%S"),
     })  # fmt: skip
     try:
@@ -135,6 +135,13 @@ def _sign(descriptor: int, what: str) -> None:
         os.pwrite(descriptor, text.encode(), 0)
     except OSError:
         pass
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may have no name for it
+        return f"user {os.getuid()}"
 
 
 def _owner(descriptor: int) -> str:

@@ -39,7 +39,10 @@ HARMLESS = ("idle",)
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading. None where the card does not say. throttle: why clocks are held back, if so."""
+    """One reading. None where the card does not say. throttle: why clocks are held back, if so.
+
+    Power is the average of the last second on most cards since Ampere (nvmlDeviceGetPowerUsage).
+    """
 
     sm_mhz: int | None
     memory_mhz: int | None

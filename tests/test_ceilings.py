@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from helpers import ceilings
@@ -15,17 +16,21 @@ needs_device = pytest.mark.usefixtures("autoinit")
 
 
 @needs_device
-@pytest.mark.parametrize("nbytes", [32, 1 << 10, 100_000])
-def test_a_copy_reads_and_writes_its_bytes(nbytes: int) -> None:
-    ms, moved = copy(nbytes, seconds=0.01)
+@pytest.mark.parametrize(("nbytes", "times"), [(32, 1), (1 << 10, 3), (100_000, 2)])
+def test_a_copy_reads_and_writes_its_bytes(nbytes: int, times: int) -> None:
+    ms, moved = copy(nbytes, times, seconds=0.01)
     assert ms > 0
-    assert moved == nbytes // 32 * 32
+    assert moved == nbytes // 32 * 32 * times
+    source, target = np.ones(nbytes // 8, np.float32), np.zeros(nbytes // 8, np.float32)
+    count = nbytes // 32
+    found = profile((ceilings.FILE, "ceiling_copy"), source[: 4 * count].copy(),
+                    target[: 4 * count].copy(), np.int32(count), np.int32(times), grid=2,
+                    block=256)  # fmt: skip
+    assert found.total("global").bytes == moved
 
 
 @needs_device
 def test_fmas_are_counted_by_the_engine_too() -> None:
-    import numpy as np
-
     steps, blocks = 12, 3
     text = (ceilings.FILE, "ceiling_fma")
     found = profile(text, np.ones(2, np.float32), np.zeros(256, np.float32), np.int32(steps),
@@ -49,7 +54,7 @@ def test_a_kernel_that_does_not_do_its_work_is_found(
 ) -> None:
     text = ceilings.FILE.read_text()
     for old, new, call in (
-        ("i < count", "i < count - 1", lambda: copy(1024, 0.01)),
+        ("i < count", "i < count - 1", lambda: copy(1024, 1, 0.01)),
         ("step < steps; ++step) {\n        #pragma", "step < steps - 1; ++step) {\n        #pragma",
          lambda: fma(1, 8, 0.01)),
         ("at = __ldcg(&next[at]);", "at = __ldcg(&next[0]);", lambda: chase(128 * 9, 5)),

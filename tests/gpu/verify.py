@@ -6,8 +6,8 @@ In order: offsets beyond 2^31, the tests, the notebooks, the program for nvcc, t
 the project's own speed, a new record of the card (DIRECTORY/record.json), whose results the CPU
 driver must then reproduce bit for bit, and with Nsight Compute one of its counters
 (DIRECTORY/counters.json). The two records are what helpers/data/h200.json and
-tests/counters/h200.json are made of. What each step prints goes to DIRECTORY/NAME.txt. Exit status: 0
-when all steps passed. Needs 20 GB of GPU memory.
+tests/counters/h200.json are made of. What each step prints goes to DIRECTORY/NAME.txt. Exit status:
+0 when all steps passed. Needs 20 GB of GPU memory.
 """
 
 from __future__ import annotations
