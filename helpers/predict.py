@@ -4,6 +4,7 @@
     print(p)            # a line for each term, the slowest marked
     p.ms
     predict_launch(profile(...), "A100")    # of any other kernel
+    print(beside_record())                  # for the H200: predicted, recorded, error
 
 A multiprocessor works on several things at once, so the time is that of the slowest alone:
 
@@ -30,16 +31,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from helpers import one_access, reuse
-from helpers.cards import Card, card
-from helpers.kernels import Kernel
+from helpers.cards import CARDS, Card, card
+from helpers.kernels import KERNELS, Kernel
 from helpers.occupancy import Occupancy, occupancy
+from helpers.plausible import fills
 from helpers.profile import Profile, flops_of, profile
 from helpers.recorded import h200
 from helpers.simt import ptx
@@ -100,6 +103,11 @@ class Prediction:
         return max(
             (t for t in self.terms if t.cycles is not None), key=lambda t: t.cycles or 0
         )
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where the card's figures come from."""
+        return tuple(filter(None, (self.card.source, self.card.latency_source)))
 
     @property
     def ms(self) -> float:
@@ -245,6 +253,49 @@ def _latency(
         f"FMAs {chain:,.0f}, own work {own:,.0f}), {here.blocks} block{'s' * (here.blocks != 1)} "
         "at a time",
     )
+
+
+# -- beside what was measured ----------------------------------------
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Predictions beside the times of a record: (kernel, n, predicted ms, recorded ms)."""
+
+    record: str  # whose, and when
+    rows: tuple[tuple[str, int, float, float], ...]
+
+    @property
+    def errors(self) -> tuple[float, ...]:
+        """Predicted by recorded, less 1, of each row."""
+        return tuple(ours / theirs - 1 for _, _, ours, theirs in self.rows)
+
+    def __str__(self) -> str:
+        lines = [f"recorded: {self.record}",
+                 f"{'kernel':19}{'N':>6}{'predicted':>14}{'recorded':>14}{'error':>9}"]  # fmt: skip
+        for (name, n, ours, theirs), error in zip(self.rows, self.errors, strict=True):
+            lines.append(f"{name:19}{n:>6}{ours:>11.3f} ms{theirs:>11.3f} ms{error:>+9.1%}")
+        sizes = [abs(error) for error in self.errors]
+        lines.append(f"error: median {statistics.median(sizes):.1%}, largest {max(sizes):.1%}")
+        return "\n".join(lines)
+
+
+def beside_record(
+    kernels: Iterable[Kernel] | None = None, sizes: Iterable[int] | None = None
+) -> Beside:
+    """Predictions for the H200 beside its recorded times, for the kernels and n that have both.
+
+    By default all of helpers.kernels.KERNELS at all sizes on record that fill the card.
+    """
+    record = h200()
+    chosen = [k for k in kernels or KERNELS.values() if k.name in record.kernels]
+    wanted = sizes or [n for n in record.sizes if fills(n, n, CARDS["H200"])]
+    rows = [
+        (kernel.name, n, predict(kernel, n, n, n, "H200").ms, record.ms(kernel.name, n))
+        for n in wanted
+        for kernel in chosen
+    ]
+    return Beside(str(record), tuple(rows))
 
 
 # -- counting ----------------------------------------

@@ -14,7 +14,7 @@ from helpers import predict as module
 from helpers.cards import CARDS, card
 from helpers.kernels import KERNELS, tiled
 from helpers.occupancy import Resources, occupancy
-from helpers.predict import Work, from_work, named, predict, work
+from helpers.predict import Beside, Work, beside_record, from_work, named, predict, work
 from helpers.recorded import h200
 from helpers.reuse import Traffic
 
@@ -188,18 +188,35 @@ def test_what_cannot_be_predicted() -> None:
 
 
 @pytest.fixture(scope="module")
-def ratios() -> dict[tuple[str, int], float]:
+def found() -> Beside:
+    return beside_record(LESSONS, SIZES)
+
+
+@pytest.fixture(scope="module")
+def ratios(found: Beside) -> dict[tuple[str, int], float]:
     """Prediction by measurement, for all kernels and sizes on record."""
-    return {
-        (kernel.name, n): predict(kernel, n, n, n).ms / h200().ms(kernel.name, n)
-        for kernel in LESSONS if kernel.name in h200().kernels for n in SIZES
-    }  # fmt: skip
+    return {(name, n): ours / theirs for name, n, ours, theirs in found.rows}
 
 
-def test_predictions_are_near_what_was_measured(ratios) -> None:
-    errors = [abs(ratio - 1) for ratio in ratios.values()]
+def test_predictions_are_near_what_was_measured(found: Beside) -> None:
+    assert len(found.rows) == len(SIZES) * sum(k.name in h200().kernels for k in LESSONS)
+    for name, n, _, theirs in found.rows:
+        assert theirs == h200().ms(name, n)
+    errors = [abs(error) for error in found.errors]
     assert statistics.median(errors) <= 0.20
     assert max(errors) <= 0.40
+
+
+def test_the_table_beside_the_record(found: Beside) -> None:
+    lines = str(found).splitlines()
+    assert lines[0] == f"recorded: {h200()}"
+    assert len(lines) == len(found.rows) + 3
+    two = Beside("X", (("a", 1024, 1.1, 1.0), ("b", 1024, 0.7, 1.0)))
+    assert str(two).splitlines()[2:] == [
+        "a                    1024      1.100 ms      1.000 ms   +10.0%",
+        "b                    1024      0.700 ms      1.000 ms   -30.0%",
+        "error: median 20.0%, largest 30.0%",
+    ]
 
 
 @pytest.mark.parametrize("n", SIZES)
