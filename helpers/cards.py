@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from helpers.memory import driver
+from helpers.nvml import Meter
 
 #: FP32 units of a multiprocessor (CUDA C++ Programming Guide, "Arithmetic Instructions", results
 #: per clock cycle of 32-bit floating-point add, multiply, multiply-add).
@@ -100,9 +101,11 @@ def card(name: str) -> Card:
 def this_card() -> Card:
     """The device of the current context, from what its driver reports.
 
-    Clocks are the highest ones. The rate of the memory is its clock times the width of its bus,
-    twice, since data come on both edges. On the CPU driver that is the device class it stands for,
-    not this machine. Raises RuntimeError for a device that does not report one of them.
+    Clocks are the highest ones; that of the multiprocessors is NVML's where there is one, since
+    GeForce cards run faster than their device attribute says. The rate of the memory is its clock
+    times the width of its bus, twice, since data come on both edges. On the CPU driver that is the
+    device class it stands for, not this machine. Raises RuntimeError for a device that does not
+    report one of them.
     """
     cuda = driver()
     device, attribute = cuda.Context.get_device(), cuda.device_attribute
@@ -118,12 +121,14 @@ def this_card() -> Card:
     if missing:
         raise RuntimeError(f"{device.name()} does not report its {', '.join(missing)}")
     multiprocessors, clock, memory_clock, width, l2 = found.values()
+    reading = Meter.of_context().read()
+    fastest = reading.highest_sm_mhz if reading else None
     return Card(
         device.name(),
         device.compute_capability(),
         multiprocessors,
-        clock * 1e3,
+        max(clock * 1e3, (fastest or 0) * 1e6),
         2 * memory_clock * 1e3 * width / 8,
         l2,
-        "the driver's device attributes",
+        "the driver's device attributes" + (" and NVML" if fastest else ""),
     )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
+from helpers import cards
 from helpers.cards import CARDS, FP32_UNITS, card, this_card
 from helpers.check import check_product
 from helpers.kernels import KERNELS
 from helpers.memory import allocate, upload
+from helpers.nvml import Meter
 from helpers.plausible import (
     DoesNotGrow,
     Impossible,
@@ -46,6 +49,31 @@ def test_units_and_clocks_make_the_flops_of_the_data_sheet(name: str, teraflops:
 def test_a_card_that_is_not_there_is_an_error_that_names_those_that_are() -> None:
     with pytest.raises(KeyError, match="H200, H100, A100, L4, T4, RTX 3090, RTX 4090"):
         card("GTX 480")
+
+
+def test_the_clock_of_nvml_counts_where_it_is_higher(
+    autoinit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from test_nvml import FakeNvml
+
+    def faster(mhz: int) -> float:
+        meter = Meter("0000:17:00.0", FakeNvml())
+        reading = dataclasses.replace(meter.read(), highest_sm_mhz=mhz)
+        monkeypatch.setattr(meter, "read", lambda: reading)
+        monkeypatch.setattr(cards.Meter, "of_context", lambda: meter)
+        return this_card().clock_hz
+
+    attribute = this_card().clock_hz
+    assert faster(50_000) == 50e9
+    assert faster(1) == faster(0) == attribute or autoinit.backend == "gpu"
+
+
+def test_a_cold_product_may_leave_c_in_the_l2_cache() -> None:
+    size, rate = (1 << 24, 1, 1), H200.memory_rate * 1.02
+    read = 4 * ((1 << 24) + 1)
+    check_product_rate(*size, read / rate * 1.01e3, H200, verdict=RIGHT, cold=True)
+    with pytest.raises(TooManyBytes):
+        check_product_rate(*size, read / rate * 0.99e3, H200, verdict=RIGHT, cold=True)
 
 
 @pytest.mark.usefixtures("autoinit")
