@@ -25,7 +25,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -328,13 +328,17 @@ def recorded_results(kernels: Iterable[Kernel]) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def table(found: dict[str, Any]) -> str:
-    """The times in columns, a line for each kernel and size, under what they are times of."""
+def table(found: Mapping[str, Any], *, recorded: bool = False) -> str:
+    """The times in columns, a line for each kernel and size, under what they are times of.
+
+    found: of `sweep`, or with `recorded` the content of a record, which is then called so.
+    """
     rows = found["times"]
     modes = [mode for mode in MODES if any(row["mode"] == mode for row in rows)]
     first = modes[0]
     by_key = {(r["kernel"], r["M"], r["N"], r["K"], r["mode"]): r for r in rows}
-    lines = [f"{found['card']}, {found['date']}: {found['clock']} of one launch in ms"]
+    whose = "recorded on " if recorded else ""
+    lines = [f"{whose}{found['card']}, {found['date']}: {found['clock']} of one launch in ms"]
     heads = {"queued": "back to back", "alone": "one at a time", "cold": "L2 flushed"}
     lines.append(f"{'kernel':19}{'M x N x K':>16}" + "".join(f"{heads[m]:>15}" for m in modes)
                  + f"{'95% interval':>21}{'GFLOP/s':>10}{'of cuBLAS':>11}")  # fmt: skip

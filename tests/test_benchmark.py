@@ -215,10 +215,13 @@ def test_clocks_are_stored_and_throttling_is_said() -> None:
     row = {"kernel": "naive", "M": 8, "N": 8, "K": 8, "mode": "queued", "median_ms": 1.0,
            "low_ms": 1.0, "high_ms": 1.0, "tflops": 0.1, "settled": False,
            "throttle": ["power limit", "idle"]}  # fmt: skip
-    text = benchmark.table(
+    found = (
         {"times": [row], "card": "X", "date": "2026-01-01", "clock": "GPU time", "backend": "gpu",
          "overhead_ms": {"queued_ms": 0.002, "alone_ms": 0.005}}
     )  # fmt: skip
+    text = benchmark.table(found)
+    assert text.startswith("X, 2026-01-01: GPU time of one launch in ms")
+    assert benchmark.table(found, recorded=True).startswith("recorded on X, 2026-01-01: GPU time")
     assert "Clocks were held back in 1 of 1: power limit." in text
     assert "1 of 1 were still changing after the warm-up." in text
     assert "An empty kernel takes 2.0 µs back to back and 5.0 µs alone" in text
