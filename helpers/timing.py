@@ -37,7 +37,7 @@ EVENT_RESOLUTION_MS = 0.5e-3
 RESOLUTIONS_A_SAMPLE = 200
 MOST_LAUNCHES_A_SAMPLE = 1000
 #: Warm-up ends when the median of this many samples differs from that of as many before by less
-#: than SETTLED, or after the given time.
+#: than SETTLED, or after the given time, but not before there are two such medians.
 WINDOW = 3
 SETTLED = 0.01
 LEAST_SAMPLES, MOST_SAMPLES = 11, 301  # LEAST_SAMPLES unless the caller says otherwise
@@ -240,11 +240,12 @@ class _Sampler:
         history: list[float] = []
         while True:
             history.append(self.sample())
-            if len(history) >= 2 * WINDOW:
-                now = statistics.median(history[-WINDOW:])
-                before = statistics.median(history[-2 * WINDOW : -WINDOW])
-                if abs(now - before) <= SETTLED * now:
-                    return True
+            if len(history) < 2 * WINDOW:
+                continue
+            now = statistics.median(history[-WINDOW:])
+            before = statistics.median(history[-2 * WINDOW : -WINDOW])
+            if abs(now - before) <= SETTLED * now:
+                return True
             if time.perf_counter() > end:
                 return False
 

@@ -68,6 +68,12 @@ def test_times_begin_when_the_device_has_warmed_up(fake) -> None:
     assert found.warmup >= 15
 
 
+def test_a_kernel_that_is_slower_than_the_limit_can_settle_too(fake) -> None:
+    found = benchmark(fake(kernel_ms=500).launch, seconds=0.1, least=2)
+    assert (found.settled, found.repeats) == (True, 2)
+    assert found.warmup == 2 + 2 * timing.WINDOW  # one to wake up, one to size the batch
+
+
 def test_what_never_settles_is_said(fake) -> None:
     cuda = fake()
 
