@@ -362,6 +362,8 @@ def table(found: Mapping[str, Any], *, recorded: bool = False) -> str:
     unsettled = [r for r in rows if not r["settled"]]
     if unsettled:
         lines.append(f"{len(unsettled)} of {len(rows)} were still changing after the warm-up.")
+    if found.get("cublas"):
+        lines.append(f"cuBLAS {found['cublas']}, in FP32 without TF32.")
     if found.get("ceilings"):
         lines.append(f"Measured ceilings: {Ceilings(**found['ceilings'])}.")
     if found["backend"] == "cpu":

@@ -113,6 +113,7 @@ def test_all_kernels_and_cublas_with_its_share(
     assert len(as_on_a_gpu) == 1
     output = capsys.readouterr().out
     assert "Measured ceilings: 60.0 TFLOP/s" in output
+    assert "cuBLAS 13.1.2, in FP32 without TF32." in output
     last = [line for line in output.splitlines() if line.startswith("cublas")]
     assert last[0].endswith("100.0%")
 
