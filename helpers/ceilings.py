@@ -20,7 +20,7 @@ from helpers.cards import this_card
 from helpers.kernels import CUDA_FOLDER
 from helpers.memory import allocate, driver, upload
 from helpers.plausible import check_rate
-from helpers.timing import backend, benchmark
+from helpers.timing import L2Flush, backend, benchmark
 
 FILE = CUDA_FOLDER / "05_ceilings.cu"
 CHAINS = 8  # as in the file
@@ -79,8 +79,8 @@ def measure_ceilings(*, seconds: float = SECONDS) -> Ceilings:
         flops / (fma_ms * 1e-3),
         memory_bytes / (memory_ms * 1e-3),
         l2_bytes / (l2_ms * 1e-3),
-        chase(l2 // 4, 4 * l2 // LINE),
-        chase(8 * l2, 50_000),
+        chase(l2 // 4, l2 // LINE),
+        chase(4 * l2, 50_000, cold=True),
         backend(),
     )
 
@@ -124,12 +124,12 @@ def fma(multiprocessors: int, steps: int = FMA_STEPS, seconds: float = SECONDS) 
     return timing.median_ms, 2.0 * CHAINS * steps * BLOCK * blocks
 
 
-def chase(nbytes: int, steps: int) -> float:
+def chase(nbytes: int, steps: int, *, cold: bool = False) -> float:
     """Cycles of a load that depends on the one before, in an array of that many bytes.
 
-    The array is gone through in one cycle of random order, a load from each line of 128 bytes, once
-    before it counts: what fits in the L2 cache is found there. Where the steps are fewer than the
-    lines, those that count are of lines that no load has been to.
+    The array is gone through in one cycle of random order, a load from each line of 128 bytes. It
+    has been gone through once before it counts, so what fits in the L2 cache is found there; with
+    `cold` the cache has been overwritten instead.
     """
     words = LINE // 4
     lines = max(nbytes // LINE, 2)
@@ -138,13 +138,13 @@ def chase(nbytes: int, steps: int) -> float:
     following[order, 0] = np.roll(order, -1) * words
     run = _function("ceiling_chase")
     with upload(following) as array, allocate((2,), np.uint64, fill=0) as found:
-        at = 0  # how far into the order
-        for count in (min(steps, lines), steps):
-            run(array, found, np.uint32(order[at] * words), np.int32(count), block=(1, 1, 1),
+        for count in (1 if cold else lines, steps):
+            if cold:
+                L2Flush(driver())()
+            run(array, found, np.uint32(order[0] * words), np.int32(count), block=(1, 1, 1),
                 grid=(1, 1))  # fmt: skip
             cycles, end = found.download()
-            at = (at + count) % lines
-            if end != order[at] * words:
+            if end != order[count % lines] * words:
                 raise WrongResult(f"ceiling_chase: it ended at {end}")
     return float(cycles) / steps
 

@@ -177,7 +177,7 @@ def time_kernel(
     cuda = driver()
     for _ in range(warmup):
         launch()
-    flush = _L2Flush(cuda, stream) if flush_l2 else None
+    flush = L2Flush(cuda, stream) if flush_l2 else None
     pairs = [_queue_timed(cuda, launch, flush, stream) for _ in range(repeats)]
     pairs[-1][1].synchronize()
     times = tuple(float(start.time_till(end)) for start, end in pairs)
@@ -212,7 +212,7 @@ def benchmark(
     if isinstance(least, bool) or not isinstance(least, numbers.Integral) or least < 1:
         raise ValueError(f"least={least!r} must be an integer >= 1")
     cuda = driver()
-    sampler = _Sampler(cuda, launch, stream, _L2Flush(cuda, stream) if cold else None, alone)
+    sampler = _Sampler(cuda, launch, stream, L2Flush(cuda, stream) if cold else None, alone)
     settled = sampler.warm_up(seconds)
     each = max(sampler.last_ms * sampler.batch, 1e-6)
     count = max(int(least), min(int(seconds * 1e3 / each), MOST_SAMPLES))
@@ -376,10 +376,10 @@ def backend() -> str:
     return "cpu" if cpu_driver is not None and cpu_driver.is_loaded() else "gpu"
 
 
-class _L2Flush:
-    """Overwrites a buffer twice the size of the L2 cache, on the stream."""
+class L2Flush:
+    """Called, it overwrites a buffer twice the size of the L2 cache, on the stream."""
 
-    def __init__(self, cuda: Any, stream: Any) -> None:
+    def __init__(self, cuda: Any, stream: Any = None) -> None:
         size = cuda.Context.get_device().get_attribute(cuda.device_attribute.L2_CACHE_SIZE)
         if size <= 0:
             raise RuntimeError("this device does not say how large its L2 cache is: no flush")

@@ -46,6 +46,7 @@ def test_fmas_are_counted_by_the_engine_too() -> None:
 def test_a_chase_goes_through_every_line_and_comes_back() -> None:
     assert chase(100 * 128, 100) > 0
     assert chase(1000 * 128, 77) > 0
+    assert chase(1000 * 128, 2077, cold=True) > 0
 
 
 @needs_device
