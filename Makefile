@@ -8,14 +8,15 @@ ARGS ?=
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab update test test-browser conformance demo bench standalone test-setup lint clean distclean
+.PHONY: help setup lab update test test-browser conformance demo bench benchmark standalone test-setup lint clean distclean
 
 help:
 	@echo 'make lab         set up and open JupyterLab on the lessons'
 	@echo 'make update      get the newest lessons; what you have changed is kept'
 	@echo 'make test        set up and run every lesson and test'
 	@echo 'make demo        naive and tiled kernel, checked and timed, in this terminal'
-	@echo 'make bench       speed of the kernels on this machine'
+	@echo 'make benchmark   times of the kernels and cuBLAS over sizes, checked'
+	@echo 'make bench       how well the project itself does on this machine'
 	@echo 'make standalone  build/matmul_shared, the whole program without Python'
 	@echo 'make setup       only the environment, .venv'
 	@echo 'make test-browser lessons in JupyterLab, in Chromium (2 minutes)'
@@ -23,7 +24,7 @@ help:
 	@echo 'make test-setup  prove the set-up in a fresh folder (minutes)'
 	@echo "make conformance PyCUDA's own test suite on the CPU driver (minutes)"
 	@echo 'make clean       remove what was built; make distclean: .venv too'
-	@echo 'ARGS="..." is passed on to lab, test, test-browser, conformance, demo and bench.'
+	@echo 'ARGS="..." is passed on to lab, test, test-browser, conformance, demo, bench and benchmark.'
 
 # helpers.bootstrap itself says what else is missing, but needs a Python to run at all.
 setup:
@@ -70,6 +71,9 @@ demo: setup
 
 bench: setup
 	@$(RUN) -m helpers.bench $(ARGS)
+
+benchmark: setup
+	@$(RUN) -m helpers.benchmark $(ARGS)
 
 standalone: setup
 	@mkdir -p build

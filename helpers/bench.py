@@ -1,8 +1,9 @@
-"""Benchmark: how fast the kernels run on this machine, beside the figures to reach.
+"""How well the project itself does on this machine, beside the figures to reach.
 
     python -m helpers.bench                       # or: make bench
     python -m helpers.bench --json FILE           # the same figures, for a program
-    python -m helpers.bench --record FILE         # on a GPU: write the data file of that card
+
+For times of kernels on a GPU, and a card's record, see helpers.benchmark.
 
 A figure is the best of several runs for rates (noise only slows down), the median elsewhere.
 """
@@ -12,25 +13,23 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib
-import json
 import platform
-import re
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from helpers import bench_engine, opencl
+from helpers.benchmark import NoFigure, write_json
 from helpers.check import check_product
-from helpers.kernels import KERNELS, Kernel, tiled
+from helpers.kernels import KERNELS, Kernel
 from helpers.memory import DeviceArray, allocate, driver, upload
-from helpers.recorded import fingerprint, seeded_matrices
-from helpers.timing import Timing, gflops, time_kernel
+from helpers.recorded import seeded_matrices
+from helpers.timing import Timing, time_kernel
 
 #: Figures to reach on the CPU driver: two cores with AVX-512, bounds checks on.
 TARGETS = {
@@ -47,31 +46,18 @@ TARGETS = {
     "cached register tile": 0.01,
 }
 
-#: (M, N, K) of the results whose bits are on record; small ones and every kind of edge.
-RESULT_SIZES = (
-    *((n, n, n) for n in (1, 31, 32, 33, 200, 1000, 1024)),
-    (35, 19, 79),
-    (1, 3, 500),
-    (257, 129, 1),
-)
-RECORD_SIZES = (1024, 2048, 4096)
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; the exit status is 0, or 1 when a result is wrong or cannot be had."""
     parser = argparse.ArgumentParser(prog="python -m helpers.bench", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write this GPU's data file")
     options = parser.parse_args(arguments)
     try:
-        if options.record:
-            _write(options.record, record())
-            return 0
         figures = measure()
         print(table(figures))
         if options.json:
-            _write(options.json, figures)
+            write_json(options.json, figures)
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130
@@ -79,10 +65,6 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-class NoFigure(RuntimeError):
-    """A kernel computed a wrong product, or this machine cannot make the figures asked for."""
 
 
 def measure() -> dict[str, Any]:
@@ -138,60 +120,6 @@ def table(figures: dict[str, Any]) -> str:
         )
     lines.append("A ratio of 1 or more reaches the target.")
     return "\n".join(lines)
-
-
-def record() -> dict[str, Any]:
-    """What `helpers.recorded` reads: times and fingerprints of results of this machine's GPU.
-
-    Raises NoFigure on the CPU driver, whose times say nothing of a GPU.
-    """
-    autoinit = _autoinit()
-    if autoinit.backend != "gpu":
-        raise NoFigure("a record needs a GPU, and this is the CPU driver: use --json FILE")
-    cuda = driver()
-    major, minor = autoinit.device.compute_capability()
-    kernels = (*KERNELS.values(), tiled(16))
-    return {
-        "source": "python -m helpers.bench --record",
-        "card": autoinit.device.name(),
-        "compute_capability": f"{major}.{minor}",
-        "driver": _driver_version(),
-        "driver_cuda": _dotted(cuda.get_driver_version()),
-        "nvcc": _nvcc_version(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "l2_bytes": autoinit.device.get_attribute(cuda.device_attribute.L2_CACHE_SIZE),
-        "method": (
-            "CUDA events around each launch, launches queued back to back, 3 warm-ups, median of "
-            "20, L2 not flushed, random normal FP32 inputs"
-        ),
-        "times": list(_recorded_times(kernels)),
-        "results": list(recorded_results(kernels)),
-    }
-
-
-def recorded_results(kernels: Iterable[Kernel]) -> Iterable[dict[str, Any]]:
-    """The fingerprint of the result of every kernel at every size of RESULT_SIZES."""
-    for M, N, K in RESULT_SIZES:
-        A, B = seeded_matrices(M, N, K)
-        for kernel in kernels:
-            yield {
-                "kernel": kernel.name, "M": M, "N": N, "K": K, "sha256": fingerprint(kernel(A, B))
-            }  # fmt: skip
-
-
-def _recorded_times(kernels: Iterable[Kernel]) -> Iterable[dict[str, Any]]:
-    for n in RECORD_SIZES:
-        for kernel in kernels:
-            timing = _time(kernel, n, repeats=20)
-            yield {
-                "kernel": kernel.name,
-                "n": n,
-                "median_ms": round(timing.median_ms, 4),
-                "min_ms": round(timing.min_ms, 4),
-                "max_ms": round(timing.max_ms, 4),
-                "tflops": round(gflops(n, n, n, timing.median_ms) / 1e3, 3),
-            }
-            print(f"{kernel.name:20} n={n:5} {timing}", flush=True)
 
 
 def _opencl_rate() -> dict[str, float]:
@@ -265,45 +193,6 @@ def _launch_overhead() -> float:
 
 def _least(measure_once: Callable[[], float], times: int) -> float:
     return min(measure_once() for _ in range(times))
-
-
-def _driver_version() -> str:
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    return _output_of(query).splitlines()[0]  # one line for each GPU
-
-
-def _nvcc_version() -> str:
-    from helpers.toolkit import require_toolkit
-
-    text = _output_of([str(require_toolkit().nvcc), "--version"])
-    found = re.search(r"V(\d+\.\d+\.\d+)", text)
-    return found.group(1) if found else text
-
-
-def _output_of(command: list[str]) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise NoFigure(f"{command[0]} does not answer: {error}") from error
-    return done.stdout.strip()
-
-
-def _dotted(version: int) -> str:
-    """13000 -> "13.0", as the driver API writes versions."""
-    return f"{version // 1000}.{version % 1000 // 10}"
-
-
-def _write(file: Path, content: dict[str, Any]) -> None:
-    """As JSON, one line for each row of a list."""
-    lines = []
-    for key, value in content.items():
-        if isinstance(value, list):
-            rows = ",\n".join(f"  {json.dumps(row)}" for row in value)
-            lines.append(f' "{key}": [\n{rows}\n ]' if value else f' "{key}": []')
-        else:
-            lines.append(f' "{key}": {json.dumps(value)}')
-    file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    print(f"wrote {file}")
 
 
 if __name__ == "__main__":

@@ -85,17 +85,8 @@ class Kernel:
         """
         grid = self.grid(M, N)
         M, N, K = int(M), int(N), _checked_size("K", K)
-        addresses = [
-            _checked_address(*argument)
-            for argument in (("dA", dA, (M, K)), ("dB", dB, (K, N)), ("dC", dC, (M, N)))
-        ]
-        if addresses[2] in addresses[:2]:
-            raise ValueError(
-                "dC is the same memory as dA or dB: the kernel would read what it has already "
-                "overwritten; allocate C for itself"
-            )
         self.function()(
-            *addresses,
+            *checked_addresses(dA, dB, dC, M, N, K),
             *(np.int32(size) for size in (M, N, K)),
             block=self.block,
             grid=grid,
@@ -157,6 +148,21 @@ def check_matrix(name: str, matrix: Any) -> None:
             f"{name} of shape {matrix.shape} has {order}, strides {matrix.strides}; the kernel "
             f"reads rows without gaps: write np.ascontiguousarray({name})"
         )
+
+
+def checked_addresses(dA: Any, dB: Any, dC: Any, M: int, N: int, K: int) -> list[np.uintp]:
+    """The device addresses of a product's matrices; TypeError or ValueError as `Kernel.launch`."""
+    M, N, K = _checked_size("M", M), _checked_size("N", N), _checked_size("K", K)
+    addresses = [
+        _checked_address(*argument)
+        for argument in (("dA", dA, (M, K)), ("dB", dB, (K, N)), ("dC", dC, (M, N)))
+    ]
+    if addresses[2] in addresses[:2]:
+        raise ValueError(
+            "dC is the same memory as dA or dB: the kernel would read what it has already "
+            "overwritten; allocate C for itself"
+        )
+    return addresses
 
 
 def tiled(tile: int, name: str = "tiled") -> Kernel:

@@ -124,7 +124,7 @@ class Profile:
     lines: list[Line]
     unresolved: tuple[str, ...]  # accesses whose machine instructions are not known, with reasons
     _replica: Replica = field(repr=False)
-    _accesses: list[AccessCount] = field(repr=False)
+    _counts: Counts = field(repr=False)
     _fused: _Fused = field(repr=False)
 
     def total(self, space: str, operation: str | None = None) -> Traffic:
@@ -206,7 +206,7 @@ class Profile:
         if operation is not None:
             _known("operation", operation, OPERATIONS)
         line, iteration, which = int(line), int(iteration), int(which)
-        access = one_access.choose(self._accesses, self.file, line, space, operation, which)
+        access = one_access.choose(self._counts.accesses, self.file, line, space, operation, which)
         who = one_access.warp_of(self._replica, block, warp)
         trace = one_access.trace(self._replica, access, *who, iteration)
         text = self._replica.program.line(self.file, line).partition("//")[0].strip()
@@ -315,7 +315,7 @@ def profile(
         lines,
         tuple(dict.fromkeys(doubts)),
         launch,
-        counts.accesses,
+        counts,
         fused,
     )
 

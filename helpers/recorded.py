@@ -5,9 +5,9 @@
     record.speedup("tiled", "naive", 1024)        # how many times faster tiled is
     print(record)                                 # which card, when
 
-They come from one run of `python -m helpers.bench --record helpers/data/h200.json` on that card.
-Besides the times it holds a fingerprint of every kernel's result, so that any machine can check
-that it computes the same bits (tests/test_recorded.py).
+They come from one run of `python -m helpers.benchmark --fingerprints --json helpers/data/h200.json`
+on that card. Besides the times it holds a fingerprint of every kernel's result, so that any machine
+can check that it computes the same bits (tests/test_recorded.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,17 +55,29 @@ class Record:
     @property
     def sizes(self) -> tuple[int, ...]:
         """The n of the n x n matrices timed."""
-        return tuple(dict.fromkeys(row["n"] for row in self.content["times"]))
+        rows = self.content["times"]
+        return tuple(dict.fromkeys(row["M"] for row in rows if row["M"] == row["N"] == row["K"]))
 
-    def ms(self, kernel: str, n: int) -> float:
-        """Median time of one launch for n x n matrices, in milliseconds; KeyError if not there."""
+    def row(self, kernel: str, size: int | Sequence[int], mode: str = "queued") -> Mapping:
+        """All that is on record of a kernel at n, or at (M, N, K); KeyError if nothing is.
+
+        mode: "queued" back to back, "alone" (one launch at a time) or "cold" (L2 flushed before).
+        """
+        M, N, K = (size,) * 3 if isinstance(size, int) else size
+        wanted = {"kernel": kernel, "M": M, "N": N, "K": K, "mode": mode}
         for row in self.content["times"]:
-            if (row["kernel"], row["n"]) == (kernel, n):
-                return row["median_ms"]
+            if wanted.items() <= row.items():
+                return row
+        where = f"n={size}" if isinstance(size, int) else f"M={M}, N={N}, K={K}"
+        way = "" if mode == "queued" else f" ({mode})"
         raise KeyError(
-            f"no time of kernel {kernel!r} at n={n} on record: there are {', '.join(self.kernels)} "
-            f"at n = {', '.join(map(str, self.sizes))}"
+            f"no time of kernel {kernel!r} at {where}{way} on record: there are "
+            f"{', '.join(self.kernels)} at n = {', '.join(map(str, self.sizes))}"
         )
+
+    def ms(self, kernel: str, n: int | Sequence[int], mode: str = "queued") -> float:
+        """Median time of one launch in milliseconds; n, mode, KeyError: see `row`."""
+        return self.row(kernel, n, mode)["median_ms"]
 
     def gflops(self, kernel: str, n: int) -> float:
         """The same as a rate, in GFLOP/s."""

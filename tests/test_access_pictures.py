@@ -300,7 +300,7 @@ def test_a_block_that_waits_for_others():
 def test_the_accesses_of_all_warps_add_up_to_the_profile(kernel):
     p = of(kernel, 36)
     run = p._replica.prepare()
-    for access in p._accesses[::9]:
+    for access in p._counts.accesses[::9]:
         ((space, cost),) = access.costs.items()
         units, requests = 0, 0
         who = [(block, warp) for block in np.ndindex(p.grid) for warp in range(32)]

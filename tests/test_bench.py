@@ -13,12 +13,6 @@ from helpers import bench
 from helpers.kernels import KERNELS
 
 
-@pytest.fixture
-def small(autoinit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "RECORD_SIZES", (64,))
-    monkeypatch.setattr(bench, "RESULT_SIZES", ((1, 2, 3),))
-
-
 @pytest.mark.usefixtures("autoinit")
 def test_figures_are_printed_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], autoinit: Any
@@ -68,28 +62,3 @@ def test_a_wrong_kernel_is_not_timed(
     monkeypatch.setitem(bench.KERNELS, "naive", dataclasses.replace(KERNELS["naive"], file=file))
     assert bench.main([]) == 1
     assert "error: kernel 'naive': FAIL" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("small")
-def test_a_record_is_only_made_on_a_gpu(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], autoinit: Any
-) -> None:
-    file = tmp_path / "record.json"
-    status = bench.main(["--record", str(file)])
-    if autoinit.backend == "cpu":
-        assert status == 1
-        assert "a record needs a GPU" in capsys.readouterr().err
-        assert not file.exists()
-    else:
-        content = json.loads(file.read_text())
-        kernels = [*KERNELS, "tiled_16"]
-        assert [(row["kernel"], row["n"]) for row in content["times"]] == [(k, 64) for k in kernels]
-        assert [row["kernel"] for row in content["results"]] == kernels
-
-
-def test_a_file_has_one_line_for_each_row(tmp_path: Path) -> None:
-    file = tmp_path / "x.json"
-    content = {"card": "a", "times": [{"n": 1}, {"n": 2}], "results": [], "targets": {"x": 1.0}}
-    bench._write(file, content)
-    assert json.loads(file.read_text()) == content
-    assert '  {"n": 1},\n  {"n": 2}\n' in file.read_text()

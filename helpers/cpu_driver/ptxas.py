@@ -14,6 +14,7 @@ _ENTRY = re.compile(r"ptxas info\s*: Compiling entry function '(?P<name>[^']+)'"
 _STACK = re.compile(r"\s*(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
                     r"(?P<loads>\d+) bytes spill loads")
 _USED = re.compile(r"ptxas info\s*: Used (?P<registers>\d+) registers")
+_SHARED = re.compile(r"(?P<bytes>\d+) bytes smem")
 _CONSTANT = re.compile(r"(?P<bytes>\d+) bytes cmem\[(?P<bank>\d+)\]")
 #: The constant bank of the module's own __constant__ variables (bank 0 holds the parameters).
 _USER_BANK = "3"
@@ -26,6 +27,7 @@ class Resources:
     registers: int = 0
     stack_bytes: int = 0  # per thread
     constant_bytes: int = 0
+    shared_bytes: int = 0  # static, per block
 
 
 def resources(report: str) -> dict[str, Resources]:
@@ -40,6 +42,8 @@ def resources(report: str) -> dict[str, Resources]:
             kernel.stack_bytes = int(found["stack"])
         elif found := _USED.match(line):
             kernel.registers = int(found["registers"])
+        if found := _SHARED.search(line):
+            kernel.shared_bytes = int(found["bytes"])
         for size in _CONSTANT.finditer(line):
             if size["bank"] == _USER_BANK:
                 constant = kernel.constant_bytes = int(size["bytes"])

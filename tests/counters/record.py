@@ -3,62 +3,35 @@
     python -m tests.counters.record FILE
 
 writes FILE: what the hardware counted for each pattern of `patterns` and for each kernel of
-helpers.kernels at each size, to be compared with what helpers.profile counts (test_counters).
+helpers.kernels at each size, to be compared with what helpers.profile counts (test_counters), and
+the bytes of L2 cache and memory, to be compared with the model in helpers.reuse (tests/test_reuse).
 """
 
 from __future__ import annotations
 
-import csv
 import datetime
-import json
-import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
+from helpers import ncu
+from helpers.benchmark import write_json
 from tests.counters import patterns
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 SIZES = ((256, 256, 256), (1024, 1024, 1024), (100, 37, 65))  # M, N, K of the lessons' kernels
 
-_OPERATIONS = {"load": "ld", "store": "st", "atom": "atom", "red": "red", "copy": "ldgsts"}
-_COUNTED = {
-    f"{space} {name} {what}": f"l1tex__t_{what}_pipe_lsu_mem_{space}_op_{op}.sum"
-    for space in ("global", "local")
-    for name, op in _OPERATIONS.items()
-    for what in ("requests", "sectors")
-    if space == "global" and name != "copy" or name in ("load", "store")
-}
-_COUNTED |= {
-    f"global copy {what}": f"smsp__sass_l1tex_t_{what}_pipe_lsu_mem_global_op_ldgsts.sum"
-    for what in ("requests", "sectors")
-}
-_COUNTED |= {
-    f"shared {name} wavefronts": f"smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum"
-    for name, op in (_OPERATIONS | {"matrix": "ldsm"}).items()
-    if name != "red"
-}
-_COUNTED |= {
-    "shared load instructions": "smsp__sass_inst_executed_op_shared_ld.sum",
-    "shared store instructions": "smsp__sass_inst_executed_op_shared_st.sum",
-    "shared atom instructions": "smsp__sass_inst_executed_op_shared_atom.sum",
-    "shared load conflicts (plain)": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
-    "shared store conflicts (plain)": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
-}
+#: Of the L2 cache's and the memory's bytes.
+MEMORY_SIZES = ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (1000, 3000, 500))
 
 
 def main(arguments: list[str]) -> int:
     """Record into a file; with --run only launch what is to be counted."""
-    if arguments == ["--run"]:
-        launch()
+    if arguments[:1] == ["--run"]:
+        {"counts": launch, "memory": launch_for_memory}[arguments[1]]()
         return 0
-    found = record()
-    rows = ",\n".join(f"  {json.dumps(row)}" for row in found.pop("counts"))
-    head = ",\n".join(f' "{key}": {json.dumps(value)}' for key, value in found.items())
-    Path(arguments[0]).write_text(f'{{\n{head},\n "counts": [\n{rows}\n ]\n}}\n')
+    write_json(Path(arguments[0]), record())
     return 0
 
 
@@ -77,8 +50,7 @@ def launch() -> None:
     from pycuda.compiler import SourceModule
 
     import helpers.autoinit  # noqa: F401
-    from helpers.kernels import KERNELS, tiled
-    from helpers.memory import allocate, driver, upload
+    from helpers.memory import allocate, driver
 
     module = SourceModule(patterns.source(), no_extern_c=True)
     places, targets, active = (
@@ -91,9 +63,24 @@ def launch() -> None:
             cuda.memcpy_htod(targets, np.array(pattern.targets, np.uint32))
             cuda.memcpy_htod(active, np.array([pattern.mask], np.uint32))
             module.get_function(pattern.kernel)(memory, block=(32, 1, 1), grid=(1, 1))
+    launch_kernels(SIZES)
+
+
+def launch_for_memory() -> None:
+    """Launches the kernels at the larger sizes."""
+    import helpers.autoinit  # noqa: F401
+
+    launch_kernels(MEMORY_SIZES)
+
+
+def launch_kernels(sizes) -> None:
+    """Launches each kernel of the lessons at each size."""
+    from helpers.kernels import KERNELS, tiled
+    from helpers.memory import allocate, upload
+
     random = np.random.default_rng(1)
     for kernel in [*KERNELS.values(), tiled(16)]:
-        for M, N, K in SIZES:
+        for M, N, K in sizes:
             A = random.standard_normal((M, K), dtype=np.float32)
             B = random.standard_normal((K, N), dtype=np.float32)
             with upload(A) as dA, upload(B) as dB, allocate((M, N)) as dC:
@@ -102,30 +89,29 @@ def launch() -> None:
 
 
 def record() -> dict:
-    """Runs `launch` under ncu, and what that counted."""
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder, "log.csv")
-        command = ["ncu", "--csv", "--log-file", str(log), "--metrics", ",".join(_COUNTED.values()),
-                   "--kernel-name", "regex:^(global|shared|local|ca|cg|matmul)_", "--replay-mode",
-                   "kernel", sys.executable, "-m", "tests.counters.record", "--run"]  # fmt: skip
-        subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "MATMUL_BACKEND": "gpu"})
-        text = log.read_text()
-    rows = list(csv.DictReader(text[text.index('"ID"') :].splitlines()))
-    found: dict[str, dict[str, int]] = {row["ID"]: {} for row in rows}
-    label = {metric: name for name, metric in _COUNTED.items()}
-    for row in rows:
-        value = row["Metric Value"].replace(",", "")
-        if value.isdigit() and int(value):  # what is not listed is 0
-            found[row["ID"]][label[row["Metric Name"]]] = int(value)
-    counts = [found[key] for key in sorted(found, key=int)]
-    launched = names()
-    if len(counts) != len(launched):
-        raise SystemExit(f"ncu saw {len(counts)} launches, not {len(launched)}")
+    """Runs the launches under ncu, and what that counted."""
     return {
         "card": _card(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "counts": [{"launch": n, **c} for n, c in zip(launched, counts, strict=True)],
+        "counts": _counted("counts", ncu.METRICS, names()),
+        "memory": _counted("memory", ncu.MEMORY_METRICS, memory_names()),
     }
+
+
+def memory_names() -> list[str]:
+    """What is launched for the memory's counts, in order."""
+    from helpers.kernels import KERNELS, tiled
+
+    kernels = [*KERNELS.values(), tiled(16)]
+    return [f"{kernel.name} {M} {N} {K}" for kernel in kernels for M, N, K in MEMORY_SIZES]
+
+
+def _counted(what: str, metrics: dict[str, str], launched: list[str]) -> list[dict]:
+    command = [sys.executable, "-m", "tests.counters.record", "--run", what]
+    counts = ncu.count(command, metrics, "regex:^(global|shared|local|ca|cg|matmul)_")
+    if len(counts) != len(launched):
+        raise SystemExit(f"ncu saw {len(counts)} launches, not {len(launched)}")
+    return [{"launch": n, **c} for n, c in zip(launched, counts, strict=True)]
 
 
 def _card() -> str:

@@ -3,9 +3,11 @@
     python tests/gpu/verify.py --out DIRECTORY
 
 In order: offsets beyond 2^31, the tests, the notebooks, the program for nvcc, the demonstration,
-the benchmark, and a new record of the card (DIRECTORY/record.json), whose results the CPU driver
-must then reproduce bit for bit. What each step prints goes to DIRECTORY/NAME.txt. Exit status: 0
-when all steps passed. Needs 20 GB of GPU memory.
+the project's own speed, a new record of the card (DIRECTORY/record.json), whose results the CPU
+driver must then reproduce bit for bit, and with Nsight Compute one of its counters
+(DIRECTORY/counters.json). The two records are what helpers/data/h200.json and
+tests/counters/h200.json are made of. What each step prints goes to DIRECTORY/NAME.txt. Exit status:
+0 when all steps passed. Needs 20 GB of GPU memory.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ def all_steps(out: Path) -> dict[str, tuple[str, list[str]]]:
         "standalone": ("gpu", [program]),
         "demo": ("gpu", [PYTHON, "-m", "helpers.demo"]),
         "bench": ("gpu", [PYTHON, "-m", "helpers.bench", "--json", str(out / "bench.json")]),
-        "record": ("gpu", [PYTHON, "-m", "helpers.bench", "--record", record]),
+        "record": ("gpu", [PYTHON, "-m", "helpers.benchmark", "--fingerprints", "--json", record]),
+        "counters": ("gpu", [PYTHON, "-m", "tests.counters.record", str(out / "counters.json")]),
         "compare": ("cpu", [PYTHON, me, "--compare", record, "--out", str(out)]),
     }
 
@@ -118,7 +121,7 @@ def large_offsets() -> int:
 
 def compare(record: Path) -> int:
     """Whether the backend of this process computes the bits that are on record."""
-    from helpers.bench import recorded_results
+    from helpers.benchmark import recorded_results
     from helpers.kernels import KERNELS, tiled
     from helpers.timing import backend
 

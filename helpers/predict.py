@@ -1,0 +1,369 @@
+"""How long a product kernel takes on a named GPU, from what `profile` counts and public figures.
+
+    p = predict(KERNELS["tiled"], 2048, 2048, 2048, "H200")
+    print(p)            # a line for each term, the slowest marked
+    p.ms
+    predict_launch(profile(...), "A100")    # of any other kernel
+    print(beside_record())                  # for the H200: predicted, recorded, error
+
+A multiprocessor works on several things at once, so the time is that of the slowest alone:
+
+- FMA issue: each FMA of a warp keeps the FP32 units busy for 32 / units cycles.
+- L1 and shared memory: one wavefront a cycle (128 bytes: 32 banks of 4; CUDA C++ Programming Guide,
+  "Shared Memory"). Shared accesses take as many as profile counts, a request to global memory one,
+  and what arrives from the L2 cache is written at FILL_BYTES a cycle.
+- Tag lookups: one 128-byte line of a global request a cycle.
+- L2 cache and device memory: the bytes of the model in helpers.reuse at the card's rates.
+- Latency: a block's warps go through the loop together. Each pass waits for a load, then for the
+  chain of FMAs that need one another, and needs the busiest unit for its own work. In that time a
+  multiprocessor does one pass of all its resident blocks.
+
+The multiprocessor with the most blocks counts. Counts are those of small matrices, scaled: each
+block does the same, and each step along K does the same. Edges count as whole blocks.
+
+Two constants come from the H200 this project measured, not from NVIDIA: one line a cycle, which
+explains the time of the uncoalesced kernel, and FILL_BYTES, which explains that of the tiled ones.
+A figure that nobody has published is left out, and the prediction says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import statistics
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from helpers import one_access, reuse
+from helpers.cards import CARDS, Card, card
+from helpers.kernels import KERNELS, Kernel
+from helpers.occupancy import Occupancy, occupancy
+from helpers.plausible import fills
+from helpers.profile import Profile, flops_of, profile
+from helpers.recorded import h200
+from helpers.simt import ptx
+from helpers.simt.counts import AccessCount, BlockCount
+from helpers.simt.rules import LANES, LINE
+
+FILL_BYTES = 64  # a cycle, from the L2 cache into a multiprocessor's L1 or registers
+#: Cycles until an FMA can use another's result: Jia et al., arXiv:1804.06826 (Volta) and
+#: arXiv:1903.07486 (Turing); Abdelkhalik et al., arXiv:2208.11174 (Ampere).
+FMA_LATENCY = 4
+SECTOR = 32
+_NOT_KNOWN = "bytes not known: there is a model of products only"
+#: K of the two launches that are counted, and how many tiles of C they have along each side.
+_COUNTED_K = (128, 256)
+_TILES = 2
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one block does. passes: times that a warp goes through the loop that loads; chain: FMAs
+    of a thread, each of which needs the one before; exact: whether profile could tell what ptxas
+    fuses (else shared wavefronts are the PTX's, which may be more)."""
+
+    fma: float  # warps' FMA instructions
+    wavefronts: float  # of shared memory
+    requests: float  # warps' requests to global memory
+    lines: float  # 128-byte lines of these
+    sectors: float  # of these
+    passes: float
+    chain: float
+    shared_loads: float  # requests to shared memory
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Term:
+    """One line of a prediction. cycles: None where a figure is missing, and `detail` says which."""
+
+    name: str
+    cycles: float | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The time of a launch on a card, and what makes it."""
+
+    kernel: str
+    size: str  # of the launch, in words
+    card: Card
+    occupancy: Occupancy
+    terms: tuple[Term, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def slowest(self) -> Term:
+        """The term that makes the time."""
+        return max(
+            (t for t in self.terms if t.cycles is not None), key=lambda t: t.cycles or 0
+        )
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where the card's figures come from."""
+        return tuple(filter(None, (self.card.source, self.card.latency_source)))
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds of one launch, at the card's highest clock."""
+        return (self.slowest.cycles or 0) / self.card.clock_hz * 1e3
+
+    def __str__(self) -> str:
+        lines = [f"{self.kernel}, {self.size} on {self.card.name}: predicted {self.ms:.3g} ms"]
+        for term in self.terms:
+            time = "left out" if term.cycles is None else self._time(term.cycles)
+            mark = "  <- slowest" if term is self.slowest else ""
+            lines.append(f"  {term.name:22}{time:>14}   {term.detail}{mark}")
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+    def _time(self, cycles: float) -> str:
+        return f"{cycles / self.card.clock_hz * 1e3:.4g} ms"
+
+
+def predict(kernel: Kernel, M: int, N: int, K: int, on: str | Card = "H200") -> Prediction:
+    """The predicted time of C = A * B by one of helpers.kernels on a card of helpers.cards.CARDS.
+
+    KeyError for a card without figures, ValueError for sizes or a compute capability out of range.
+    """
+    gpu = on if isinstance(on, Card) else named(on)
+    x, y, _ = kernel.grid(M, N)
+    here = occupancy(kernel, gpu.capability)
+    if not here.blocks:
+        raise ValueError(f"no block of kernel {kernel.name!r} fits a multiprocessor of {gpu.name}")
+    bytes_moved = reuse.traffic(kernel, M, N, K, gpu, here.blocks)
+    size = f"M={M}, N={N}, K={K}"
+    return from_work(work(kernel, K), kernel.name, size, x * y, here, bytes_moved, gpu)
+
+
+def predict_launch(found: Profile, on: str | Card = "H200") -> Prediction:
+    """The predicted time of any launch that was profiled.
+
+    What crosses the L2 cache and the memory is not counted and there is no model of it here, so
+    these terms are left out: every load is taken to be served by the L2 cache.
+    """
+    gpu = on if isinstance(on, Card) else named(on)
+    launch = found._replica
+    here = occupancy(launch.program, gpu.capability, block=found.block, shared=launch.shared)
+    if not here.blocks:
+        raise ValueError(f"no block of kernel {found.kernel!r} fits a multiprocessor of {gpu.name}")
+    size = f"grid {found.grid}, block {found.block}"
+    blocks = math.prod(found.grid)
+    return from_work(work_of(found), found.kernel, size, blocks, here, None, gpu)
+
+
+def named(name: str) -> Card:
+    """A card by name; the H200 with the latencies and the L2 rate that were measured on it."""
+    found = card(name)
+    ceilings = h200().content.get("ceilings") if name == "H200" else None
+    if not ceilings:
+        return found
+    return dataclasses.replace(
+        found,
+        l2_latency=ceilings["l2_latency"],
+        memory_latency=ceilings["memory_latency"],
+        l2_bytes_per_clock=ceilings["l2_rate"] / found.clock_hz,
+        latency_source=f"measured by cuda/05_ceilings.cu, {h200()}",
+    )
+
+
+def from_work(
+    one: Work,
+    name: str,
+    size: str,
+    blocks: int,
+    here: Occupancy,
+    moved: reuse.Traffic | None,
+    gpu: Card,
+) -> Prediction:
+    """The prediction for `blocks` blocks that each do the work `one`. moved: None if not known."""
+    most = -(-blocks // gpu.multiprocessors)  # blocks of the busiest multiprocessor
+    fill = moved.l2_bytes / blocks / FILL_BYTES if moved else 0.0
+    units = {
+        "FMA issue": one.fma * LANES / gpu.fp32_units,
+        "L1 and shared memory": one.wavefronts + one.requests + fill,
+        "tag lookups": one.lines,
+    }
+    details = {
+        "FMA issue": f"{one.fma * most:,.0f} FMAs of warps, {gpu.fp32_units} units",
+        "L1 and shared memory": (
+            f"{one.wavefronts * most:,.0f} shared wavefronts, {one.requests * most:,.0f} global "
+            f"requests, {fill * most:,.0f} cycles of arriving bytes"
+        ),
+        "tag lookups": f"{one.lines * most:,.0f} lines of 128 bytes",
+    }
+    terms = [Term(unit, cycles * most, details[unit]) for unit, cycles in units.items()]
+    terms += [_l2(moved, gpu), _memory(moved, gpu), _latency(one, units, most, here, moved, gpu)]
+    notes = []
+    if not one.exact:
+        notes.append("what ptxas fuses is not known: shared wavefronts are those of the PTX")
+    missing = [term.name for term in terms if term.cycles is None]
+    if missing:
+        notes.append(f"without {' and '.join(missing)}: the real time may be longer")
+    return Prediction(name, size, gpu, here, tuple(terms), tuple(notes))
+
+
+def _l2(moved: reuse.Traffic | None, gpu: Card) -> Term:
+    if moved is None:
+        return Term("L2 cache", None, _NOT_KNOWN)
+    sectors = f"{moved.l2_bytes / SECTOR:,.0f} sectors"
+    if gpu.l2_bytes_per_clock is None:
+        return Term("L2 cache", None, f"{sectors}; no rate of this L2 cache was published")
+    cycles = moved.l2_bytes / gpu.l2_bytes_per_clock
+    return Term("L2 cache", cycles, f"{sectors}, {gpu.l2_bytes_per_clock:,.0f} bytes a cycle")
+
+
+def _memory(moved: reuse.Traffic | None, gpu: Card) -> Term:
+    if moved is None:
+        return Term("device memory", None, _NOT_KNOWN)
+    cycles = moved.memory_bytes / gpu.memory_rate * gpu.clock_hz
+    why = "all fits in the L2 cache" if moved.fits else "more than the L2 cache holds"
+    return Term("device memory", cycles, f"{moved.memory_bytes / 1e6:,.0f} MB ({why})")
+
+
+def _latency(
+    one: Work,
+    units: dict[str, float],
+    most: int,
+    here: Occupancy,
+    moved: reuse.Traffic | None,
+    gpu: Card,
+) -> Term:
+    name = "latency"
+    if gpu.l2_latency is None or gpu.memory_latency is None or gpu.shared_latency is None:
+        return Term(name, None, f"no latencies of a {gpu.name} were published")
+    if not one.passes:
+        return Term(name, None, "the kernel loads nothing")
+    far = moved.from_memory if moved else 0.0
+    load = gpu.l2_latency + far * (gpu.memory_latency - gpu.l2_latency)
+    shared = gpu.shared_latency if one.shared_loads else 0.0
+    chain = one.chain / one.passes * FMA_LATENCY
+    own = max(units.values()) / one.passes
+    each = own + load + shared + chain
+    rounds = max(most / here.blocks, 1.0)
+    return Term(
+        name,
+        rounds * one.passes * each,
+        f"{one.passes:,.0f} passes of {each:,.0f} cycles (load {load:,.0f}, shared {shared:,.0f}, "
+        f"FMAs {chain:,.0f}, own work {own:,.0f}), {here.blocks} block{'s' * (here.blocks != 1)} "
+        "at a time",
+    )
+
+
+# -- beside what was measured ----------------------------------------
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Predictions beside the times of a record: (kernel, n, predicted ms, recorded ms)."""
+
+    record: str  # whose, and when
+    rows: tuple[tuple[str, int, float, float], ...]
+
+    @property
+    def errors(self) -> tuple[float, ...]:
+        """Predicted by recorded, less 1, of each row."""
+        return tuple(ours / theirs - 1 for _, _, ours, theirs in self.rows)
+
+    def __str__(self) -> str:
+        lines = [f"recorded: {self.record}",
+                 f"{'kernel':19}{'N':>6}{'predicted':>14}{'recorded':>14}{'error':>9}"]  # fmt: skip
+        for (name, n, ours, theirs), error in zip(self.rows, self.errors, strict=True):
+            lines.append(f"{name:19}{n:>6}{ours:>11.3f} ms{theirs:>11.3f} ms{error:>+9.1%}")
+        sizes = [abs(error) for error in self.errors]
+        lines.append(f"error: median {statistics.median(sizes):.1%}, largest {max(sizes):.1%}")
+        return "\n".join(lines)
+
+
+def beside_record(
+    kernels: Iterable[Kernel] | None = None, sizes: Iterable[int] | None = None
+) -> Beside:
+    """Predictions for the H200 beside its recorded times, for the kernels and n that have both.
+
+    By default all of helpers.kernels.KERNELS at all sizes on record that fill the card.
+    """
+    record = h200()
+    chosen = [k for k in kernels or KERNELS.values() if k.name in record.kernels]
+    wanted = sizes or [n for n in record.sizes if fills(n, n, CARDS["H200"])]
+    rows = [
+        (kernel.name, n, predict(kernel, n, n, n, "H200").ms, record.ms(kernel.name, n))
+        for n in wanted
+        for kernel in chosen
+    ]
+    return Beside(str(record), tuple(rows))
+
+
+# -- counting ----------------------------------------
+
+
+def work(kernel: Kernel, K: int) -> Work:
+    """What a block of the kernel does for that K: counted for two K, and on a straight line."""
+    low, high = (_counted(kernel, counted) for counted in _COUNTED_K)
+    share = (K - _COUNTED_K[0]) / (_COUNTED_K[1] - _COUNTED_K[0])
+    values = {}
+    for item in dataclasses.fields(Work):
+        first, second = getattr(low, item.name), getattr(high, item.name)
+        values[item.name] = first + share * (second - first)
+    values["exact"] = low.exact and high.exact
+    return Work(**{k: max(v, 0.0) if k != "exact" else v for k, v in values.items()})
+
+
+@functools.lru_cache(maxsize=64)
+def _counted(kernel: Kernel, K: int) -> Work:
+    """What a block does, on average over a few of them, all whole."""
+    M, N = (_TILES * math.lcm(side, LANES) for side in kernel.tile)
+    A, B = np.ones((M, K), np.float32), np.ones((K, N), np.float32)
+    found = profile(kernel, A, B, np.zeros((M, N), np.float32), M, N, K)
+    return work_of(found)
+
+
+def work_of(found: Profile) -> Work:
+    """What a block of a profiled launch does, on average."""
+    blocks = math.prod(found.grid)
+    warps = -(-math.prod(found.block) // LANES)
+    counts = found._counts
+    shared = [t for t in found.totals() if t.space == "shared"]
+    exact = all(t.hardware.wavefronts is not None for t in shared)
+    spent = sum(t.hardware.wavefronts if exact else t.wavefronts for t in shared)
+    in_global = [a for a in counts.accesses if "global" in a.costs and a.costs["global"].requests]
+    loads = [a.costs["global"].requests for a in in_global if a.operation == "load"]
+    return Work(
+        fma=sum(b.runs for b, _ in _fmas(counts.blocks)) / blocks,
+        wavefronts=spent / blocks,
+        requests=sum(a.costs["global"].requests for a in in_global) / blocks,
+        lines=sum(_lines(found, a) * a.costs["global"].requests for a in in_global) / blocks,
+        sectors=sum(a.costs["global"].units for a in in_global) / blocks,
+        passes=max(loads, default=0) / blocks / warps,
+        chain=sum(b.runs * _chain(b) for b in counts.blocks) / blocks / warps,
+        shared_loads=sum(t.requests for t in shared if t.operation == "load") / blocks,
+        exact=exact,
+    )
+
+
+def _fmas(blocks: list[BlockCount]) -> Iterator[tuple[BlockCount, ptx.Instruction]]:
+    for block in blocks:
+        for i in block.instructions:
+            if flops_of(i)[0] == "f32":
+                yield block, i
+
+
+def _chain(block: BlockCount) -> int:
+    """The most FP32 operations of a basic block of which each needs the result of another."""
+    depth: dict[Any, int] = {}
+    for i in block.instructions:
+        if flops_of(i)[0] == "f32" and i.operands:
+            result, *given = i.operands
+            depth[result] = 1 + max((depth.get(operand, 0) for operand in given), default=0)
+    return max(depth.values(), default=0)
+
+
+def _lines(found: Profile, access: AccessCount) -> int:
+    """128-byte lines of an access, looked at once: the first time that a warp executes it."""
+    chosen = one_access.Chosen(access, access.instruction.line, "global", 0, 1)
+    first = one_access.trace(found._replica, chosen, (0, 0, 0), 0, 0)
+    return len({first.addresses[k] // LINE for k in range(LANES) if first.mask >> k & 1})

@@ -1,0 +1,49 @@
+"""The picture of a sweep: its numbers, and whose they are called."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.recorded import h200
+from helpers.speeds import _spread, speeds
+
+
+def row(kernel: str, n: int, ms: float, **more: float) -> dict:
+    return {"kernel": kernel, "M": n, "N": n, "K": n, "mode": "queued", "median_ms": ms,
+            "tflops": 2e-9 * n**3 / ms, **more}  # fmt: skip
+
+
+FOUND = {
+    "card": "X",
+    "date": "2026-01-02",
+    "backend": "cpu",
+    "times": [row("a", 1024, 2.0), row("a", 2048, 16.0), row("b", 1024, 1.0),
+              {**row("b", 1024, 1.0), "K": 5}, {**row("b", 2048, 3.0), "mode": "alone"}],
+}  # fmt: skip
+
+
+def test_rates_are_in_the_picture_and_its_words() -> None:
+    picture = speeds(FOUND)
+    assert picture.png().startswith(b"\x89PNG")
+    assert picture.alt.endswith("a at 1024: 1.07 TFLOP/s; a at 2048: 1.07 TFLOP/s; "
+                                "b at 1024: 2.15 TFLOP/s.")  # fmt: skip
+    assert "b at 2048: 5.73" in speeds(FOUND, ["b"], mode="alone").alt
+
+
+def test_cpu_times_and_records_are_called_so() -> None:
+    assert "Measured on X, 2026-01-02 (CPU time, not GPU time)." in speeds(FOUND).alt
+    kept = speeds(h200().content, ["naive", "tiled"], recorded=True).alt
+    assert f"Recorded on {h200()}." in kept
+    assert "CPU" not in kept
+
+
+def test_the_interval_of_a_time_is_one_of_the_rate() -> None:
+    low, high = _spread(row("a", 1024, 2.0, low_ms=1.0, high_ms=4.0))
+    rate = 2e-9 * 1024**3 / 2
+    assert (rate - low, rate + high) == pytest.approx((rate / 2, rate * 2))
+    assert _spread(row("a", 1024, 2.0)) == (0, 0)
+
+
+def test_nothing_to_draw_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"no time of a square product \(cold\) of a"):
+        speeds(FOUND, ["a"], mode="cold")
