@@ -70,9 +70,13 @@ _FAULTS = {
 class Finding:
     """One thing that is wrong, of which `count` instances were seen and one is told.
 
-    lines: of the .cu file, one or two, the earlier in program order first; threads: for each of
-    them who was there, as (block, thread); place: bytes from the start of a shared variable or of
-    an argument's allocation.
+    lines: of the .cu file, one for each access (or wait) that the finding is about, the earlier in
+    the program first. So a race has two, and the same one twice where both accesses are on it; what
+    one thread does wrong by itself has one, an array that is never written none. The text form
+    names a line once.
+    threads: for each of the lines who was there, as (block, thread); none where that is not known
+    or no matter ("memory not freed"). place: bytes from the start of a shared variable or of an
+    argument's allocation.
     """
 
     kind: str
@@ -101,6 +105,7 @@ class Report:
     grid: Dim
     block: Dim
     findings: tuple[Finding, ...]
+    lost: int  # instances like those found, but between other instructions, which are not told
     _replica: Replica = field(repr=False)
 
     @property
@@ -119,7 +124,13 @@ class Report:
             n = sum(f.severity == severity for f in self.findings)
             if n:
                 counts.append(f"{n} {severity}{'s' if n > 1 else ''}")
-        return "\n".join([head + ", ".join(counts), *map(str, self.findings)])
+        parts = [head + ", ".join(counts), *map(str, self.findings)]
+        if self.lost:
+            parts.append(
+                f"and {self.lost:,} more of these kinds, between too many lines to tell them all: "
+                "mend some and run sanitize again"
+            )
+        return "\n".join(parts)
 
     __repr__ = __str__
 
@@ -132,6 +143,8 @@ class Report:
         for f in self.findings:
             parts.append(f"<p>{'<br>'.join(map(html.escape, str(f).split(chr(10))))}</p>")
             parts.append(self._source(f))
+        if self.lost:
+            parts.append(f"<p>{html.escape(str(self).rsplit(chr(10), 1)[1])}</p>")
         return "".join(parts)
 
     def _source(self, f: Finding) -> str:
@@ -192,8 +205,10 @@ def sanitize(
     found = _Findings(launch)
     for run, result in results:
         found.add(run, result)
-    program = launch.program
-    return Report(program.entry, program.file, launch.grid, launch.block, found.grouped(), launch)
+    program, lost = launch.program, max(result.lost for _, result in results)
+    return Report(
+        program.entry, program.file, launch.grid, launch.block, found.grouped(), lost, launch
+    )
 
 
 def _sanitized(run: Run, order: str | int, workers: int | None) -> Sanitized:
@@ -385,9 +400,11 @@ class _Findings:
         severity, advice = KINDS[kind]
         place = self._fault_place(run, fault)
         detail = re.sub(r" at 0x[0-9a-f]+", "", re.sub(r"0x[0-9a-f]+, ", "", fault.detail))
-        threads = ((fault.block, fault.thread),) if fault.block is not None else ()
-        who = f"Thread {_dim(fault.thread)} of block {_dim(fault.block)}: " if threads else ""
-        lines = (fault.line,) if fault.line else ()
+        apart = sorted(fault.others[:2]) or [(fault.line, fault.thread)]
+        known = fault.block is not None
+        threads = tuple((fault.block, thread) for _, thread in apart) if known else ()
+        who = f"Thread {_dim(fault.thread)} of block {_dim(fault.block)}: " if known else ""
+        lines = tuple(line for line, _ in apart if line)
         return Finding(kind, severity, lines, fault.file, threads, place, 1,
                        f"{who}{detail}.", advice)  # fmt: skip
 

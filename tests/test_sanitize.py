@@ -234,7 +234,8 @@ __global__ void f(float *x)
 }
 """
     f, report = finding(source, np.zeros(64, np.float32), kind="deadlock", grid=1, block=64)
-    assert f.lines == (3,) and "(line 3)" in f.text and not report.ok
+    assert f.lines == (3, 5) and "(line 3)" in f.text and "ended on line 5" in f.text
+    assert f.threads == (((0, 0, 0), (0, 0, 0)), ((0, 0, 0), (32, 0, 0))) and not report.ok
 
 
 def test_lanes_that_miss_a_barrier_are_a_finding_and_no_hang():
@@ -248,7 +249,45 @@ __global__ void f(float *x, int n)
 """
     f, _ = finding(source, np.zeros(32, np.float32), np.int32(5), kind="divergent barrier",
                    grid=1, block=32)  # fmt: skip
-    assert f.lines == (4,)
+    assert f.lines == (4, 5) and "goes on at line 5 and ends without it" in f.text
+    assert f.threads == (((0, 0, 0), (0, 0, 0)), ((0, 0, 0), (5, 0, 0)))
+
+
+DIVERGENT = """\
+__global__ void f(float *x)
+{
+    __shared__ float s[64];
+    __shared__ int flag;
+    int t = threadIdx.x;
+    s[t] = flag = 0;
+    if (t < 8) {
+        x[t] = 1;
+        __syncthreads();
+    } else {
+        x[t] = 2;
+        ELSE
+        x[t] += s[t ^ 1];
+    }
+    AFTER
+}
+"""
+
+
+@pytest.mark.parametrize("otherwise, after, lines, text", [
+    ("__syncthreads();", "", (9, 12), "goes to the barrier on line 9 instead"),
+    ("", "__syncthreads();", (9, 15), "goes to the barrier on line 15 instead"),
+    ("", "x[t] += 1;", (9, 15), "goes on at line 15 and ends without it"),
+    ("", "__syncwarp();", (9, 15), "waits at the __syncwarp() on line 15"),
+    ("", "if (x[t] > 1) __syncthreads();", (9, 15), "it is on line 15"),
+])  # fmt: skip
+def test_where_the_threads_are_that_a_barrier_misses(otherwise, after, lines, text):
+    source = DIVERGENT.replace("ELSE", otherwise).replace("AFTER", after)
+    for order in ORDERS:
+        report = sanitize((source, "f"), np.zeros(64, np.float32), grid=1, block=64, order=order)
+        f = next(f for f in report.findings if f.kind == "divergent barrier")
+        assert f.lines == lines and text in f.text
+        marked = report._repr_mimebundle_()["text/html"].count("background: rgba(213")
+        assert marked == len([g for g in report.findings for _ in set(g.lines)])
 
 
 def test_memory_of_malloc():
@@ -278,6 +317,13 @@ __global__ void f(float *x)
 """
     f, report = finding(source, np.zeros(4, np.float32), kind="use after free", grid=1, block=4)
     assert f.lines == (5, 6) and [one.kind for one in report.findings] == ["use after free"]
+
+
+def test_a_report_says_that_it_does_not_tell_all():
+    report = dataclasses.replace(exchange(), lost=12345)
+    for text in (str(report), report._repr_mimebundle_()["text/html"]):
+        assert "12,345 more of these kinds, between too many lines to tell them all" in text
+    assert exchange().lost == 0
 
 
 def test_findings_are_values():

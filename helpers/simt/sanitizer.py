@@ -82,6 +82,7 @@ class Sanitized:
     never: dict[int, np.ndarray]
     written: dict[int, int]  # start -> elements that have been
     unfreed: dict[tuple[str, int], tuple[int, int]]
+    lost: int  # instances of other pairs of instructions than those observed
 
 
 class _Shadow:
@@ -103,8 +104,13 @@ class _Shadow:
                     self.entries.append(array.view(np.uint32))
         self.lane_clocks = np.zeros((LANES, LANES, LANES), np.int32)
         self.state.lane_clocks = self.lane_clocks.ctypes.data
-        self.records = (Record * shadow.RECORDS)()
+        self.records = (Record * (shadow.RECORDS + shadow.LAST))()
         self.state.records = ctypes.addressof(self.records)
+
+    @property
+    def last(self) -> list[Record]:
+        """The records that others than the two instructions they name may have been counted in."""
+        return self.records[shadow.RECORDS :]
 
     def _zeros(self, nbytes: int) -> np.ndarray:
         """Pages that are only there once they are touched."""
@@ -238,7 +244,8 @@ class Sanitizer:
         for nbytes, i in self._blocks.values():
             count, total = unfreed.get((i.file, i.line), (0, 0))
             unfreed[i.file, i.line] = count + 1, total + nbytes
-        return Sanitized(tuple(o for _, o in ordered), fault, never, written, unfreed)
+        lost = sum(r.count - 1 for one in self._by_context for r in one.last if r.key)
+        return Sanitized(tuple(o for _, o in ordered), fault, never, written, unfreed, lost)
 
     def _access(self, info: int, space: str, layout, block: int) -> Access:
         number, thread = info & (shadow.IDS - 1), info >> shadow.THREAD_AT & shadow.THREAD

@@ -13,6 +13,22 @@ plain read that a compare-and-swap of the same address begins with.
 
 Reads through a parameter whose array the launch does not write to (by what the kernel's stores may
 have their addresses from) need no looking at.
+
+What puts accesses of different threads in order, by the CUDA C++ Programming Guide:
+
+- __syncthreads() and the barriers of PTX, for the threads that take part ("Synchronization
+  Functions"; PTX ISA, bar.sync);
+- __syncwarp(), for the lanes in its mask: it "guarantees memory ordering among threads
+  participating in the barrier" (the same section; PTX ISA, bar.warp.sync);
+- a fence before an atomic, volatile or release access, and after it an atomic, volatile or acquire
+  access of another warp: what the first warp did before its fence comes before what the second does
+  from then on. Which flag it was is not looked at, so that this errs on the side of order.
+
+Shuffles, votes, __match_sync() and __reduce_sync() do not: they "do not imply a memory barrier. They
+do not guarantee any memory ordering" ("Warp Shuffle Functions", "Warp Vote Functions", "Warp Match
+Functions", "Warp Reduce Functions"). Nor do ldmatrix, mma and wmma, of which the PTX ISA says that
+lanes wait for each other, and nothing of memory. A fence alone orders one thread's accesses, not
+those of two.
 """
 
 from __future__ import annotations
@@ -284,11 +300,8 @@ class Sanitizing:
         words = set(i.modifiers)
         if i.opcode in ("membar", "fence"):
             self.event("release")
-            self.event("acquire")
-        elif i.name == "bar.warp.sync" or i.opcode in ("shfl", "vote", "match", "redux"):
+        elif i.name == "bar.warp.sync":
             self._meet(i.operands[-1])
-        elif i.opcode in _TOGETHER:
-            self.event("sync_warp")
         elif i.opcode == "mbarrier" and words & {"arrive", "arrive_drop"}:
             self.event("release")
             self.event("acquire")

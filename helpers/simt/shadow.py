@@ -21,9 +21,9 @@ or first reader, of a second one, and of one in another block:
 
 Order. `clocks[w][v]` is the last tick of warp v that warp w comes after (a vector clock). An access
 comes after another if that is by the same thread, or of a tick that its warp's clock covers. A
-barrier brings all clocks up to the present, a __syncwarp() or a shuffle that of the warp for
-itself (of some lanes only: their `lane_clocks`), a fence publishes (`released`) what an atomic or
-volatile read takes over. Below `limit[w]` all entries are in order for warp w: one comparison
+barrier brings all clocks up to the present, a __syncwarp() that of the warp for itself (of some
+lanes only: their `lane_clocks`), a fence publishes (`released`) what an atomic or volatile read takes
+over. Below `limit[w]` all entries are in order for warp w: one comparison
 settles nearly every access.
 
 Read entries saturate: once several warps have read a granule since the last barrier the next ones
@@ -57,7 +57,8 @@ SAME, EQUAL_LANES, EQUAL = 3, 4, 5  # lanes of one store; write of the value tha
 UNINITIALISED, OUTSIDE, MISMATCH, EXITED = 6, 7, 8, 9
 IN_WARP, IN_BLOCK, IN_GRID = range(3)
 KIND_AT, SCOPE_AT, SPACE_AT, ACQUIRED_AT = 36, 40, 42, 44
-RECORDS = 4096  # slots of the table
+RECORDS = 4096  # slots of the table; where it is full there is
+LAST = 256  # one more for each kind, scope and space
 RANGES = 16
 BARRIERS = 16
 PARAMETERS = 32
@@ -547,7 +548,11 @@ def _compare_places(ir: Ir, number: str | None = None) -> None:
 
 
 def _report(ir: Ir) -> None:
-    """Counts a finding. kind: all of the key that is not the two instructions' ids."""
+    """Counts a finding. kind: all of the key that is not the two instructions' ids.
+
+    Where the table is full, findings of one kind, scope and space share a record, so that none of
+    these is lost.
+    """
     ir.e.label("entry")
     low = IDS - 1
     a = ir.op(f"and i64 %other, {low}")
@@ -565,24 +570,30 @@ def _report(ir: Ir) -> None:
     t = ir.op(f"load i64, ptr {tries}")
     ir.line(f"store i64 {ir.op(f'add i64 {t}, 1')}, ptr {tries}")
     index = ir.op(f"and i64 {ir.op(f'add i64 {hashed}, {t}')}, {RECORDS - 1}")
-    record = ir.op(
-        f"getelementptr i8, ptr {table}, i64 {ir.op(f'mul i64 {index}, {ctypes.sizeof(Record)}')}"
-    )
-    found = ir.load(Record, record, "key", "i64")
+
+    def slot(at: str) -> str:
+        return ir.at(table, ir.op(f"mul i64 {at}, {ctypes.sizeof(Record)}"))
+
+    probed = slot(index)
+    found = ir.load(Record, probed, "key", "i64")
     ir.line(f"br i1 {ir.op(f'icmp eq i64 {found}, {key}')}, label %count, label %other.one")
     ir.e.label("other.one")
     ir.line(f"br i1 {ir.op(f'icmp eq i64 {found}, 0')}, label %fresh, label %again")
     ir.e.label("again")
     ir.line(f"br i1 {ir.op(f'icmp ult i64 {t}, {RECORDS // 2}')}, label %probe, label %full")
     ir.e.label("full")
-    ir.line("ret void")
+    last = slot(ir.op(f"add i64 {ir.op(f'and i64 %kind, {LAST - 1}')}, {RECORDS}"))
+    taken = ir.op(f"icmp ne i64 {ir.load(Record, last, 'key', 'i64')}, 0")
+    ir.line(f"br i1 {taken}, label %count, label %fresh")
     ir.e.label("fresh")
+    record = ir.op(f"phi ptr [ {probed}, %other.one ], [ {last}, %full ]")
     block = ir.load(State, "%s", "block", "i64")
     for name, value in (("key", key), ("other", "%other"), ("mine", "%mine"),
                         ("address", "%address"), ("block", block)):  # fmt: skip
         ir.store(Record, record, name, "i64", value)
     ir.line("br label %count")
     ir.e.label("count")
+    record = ir.op(f"phi ptr [ {probed}, %probe ], [ {last}, %full ], [ {record}, %fresh ]")
     n = ir.load(Record, record, "count", "i64")
     ir.store(Record, record, "count", "i64", ir.op(f"add i64 {n}, 1"))
     ir.line("ret void")
