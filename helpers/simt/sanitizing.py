@@ -24,11 +24,11 @@ What puts accesses of different threads in order, by the CUDA C++ Programming Gu
   access of another warp: what the first warp did before its fence comes before what the second does
   from then on. Which flag it was is not looked at, so that this errs on the side of order.
 
-Shuffles, votes, __match_sync() and __reduce_sync() do not: they "do not imply a memory barrier. They
-do not guarantee any memory ordering" ("Warp Shuffle Functions", "Warp Vote Functions", "Warp Match
-Functions", "Warp Reduce Functions"). Nor do ldmatrix, mma and wmma, of which the PTX ISA says that
-lanes wait for each other, and nothing of memory. A fence alone orders one thread's accesses, not
-those of two.
+Shuffles, votes, __match_sync() and __reduce_sync() do not: they "do not imply a memory barrier.
+They do not guarantee any memory ordering" ("Warp Shuffle Functions", "Warp Vote Functions", "Warp
+Match Functions", "Warp Reduce Functions"). Nor do ldmatrix, mma and wmma, of which the PTX ISA says
+that lanes wait for each other, and nothing of memory. A fence alone orders one thread's accesses,
+not those of two.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ or first reader, of a second one, and of one in another block:
 Order. `clocks[w][v]` is the last tick of warp v that warp w comes after (a vector clock). An access
 comes after another if that is by the same thread, or of a tick that its warp's clock covers. A
 barrier brings all clocks up to the present, a __syncwarp() that of the warp for itself (of some
-lanes only: their `lane_clocks`), a fence publishes (`released`) what an atomic or volatile read takes
-over. Below `limit[w]` all entries are in order for warp w: one comparison
-settles nearly every access.
+lanes only: their `lane_clocks`), a fence publishes (`released`) what an atomic or volatile read
+takes over. Below `limit[w]` all entries are in order for warp w: one comparison settles nearly
+every access.
 
 Read entries saturate: once several warps have read a granule since the last barrier the next ones
 store nothing.
