@@ -192,7 +192,9 @@ def sanitize(
     """
     if order not in ("forward", "reversed") and not isinstance(order, int):
         raise ValueError(f"order={order!r} is none of 'forward', 'reversed' and a seed like 3")
-    launch = replica(kernel, *arguments, grid=grid, block=block, shared=shared)
+    launch = replica(
+        kernel, *arguments, grid=grid, block=block, shared=shared, keep_freed=True
+    )
     run = launch.prepare()
     results = [(run, _sanitized(run, order, None))]
     if _anything(results[0][1]):
@@ -358,22 +360,16 @@ class _Findings:
             return f"a local variable+{o.offset:,}"
         for extent, address in run.addresses.items():
             if address == o.start:
-                return f"{self._argument(extent)}+{o.offset:,}"
+                return f"{self.launch.name(extent)}+{o.offset:,}"
         for name, (address, _) in run.function.variables().items():
             if address == o.start:
                 return f"{simt.plain_name(name)}+{o.offset:,}"
         return f"malloc()ed memory+{o.offset:,}"
 
-    def _argument(self, extent: Extent) -> str:
-        for k, a in enumerate(self.launch.arguments):
-            if getattr(a, "of", None) == extent:
-                return f"argument {k}"
-        return "an argument"
-
     def _never(self, run: Run, start: int, left: np.ndarray, written: int) -> Finding:
         original = next(s for s, a in run.addresses.items() if a == start)
         size = run.replica.data[original].nbytes // (len(left) + written)
-        name = self._argument(original)
+        name = self.launch.name(original)
         severity, advice = KINDS["never written"]
         what = "no element" if not written else f"{written:,} of {written + len(left):,} elements"
         text = (
@@ -395,10 +391,11 @@ class _Findings:
         if fault.kind not in _FAULTS:
             raise fault
         kind = _FAULTS[fault.kind]
-        if kind == "out of bounds" and "freed" in fault.detail:
-            kind = "use after free"
+        place, freed = self._fault_place(run, fault), run.freed(fault.address)
+        if freed:
+            kind, place = "use after free", freed
         severity, advice = KINDS[kind]
-        place = self._fault_place(run, fault)
+        run.explain(fault)
         detail = re.sub(r" at 0x[0-9a-f]+", "", re.sub(r"0x[0-9a-f]+, ", "", fault.detail))
         apart = sorted(fault.others[:2]) or [(fault.line, fault.thread)]
         known = fault.block is not None
@@ -417,7 +414,7 @@ class _Findings:
         own = fault.allocation or run.memory.find(fault.address)
         for start, address in run.addresses.items():
             if own is not None and address == own[0]:
-                return f"{self._argument(start)}+{fault.address - address:,}"
+                return f"{self.launch.name(start)}+{fault.address - address:,}"
         return ""
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from helpers import sanitize as module
 from helpers.kernels import KERNELS
-from helpers.memory import allocate, upload
+from helpers.memory import allocate, driver, upload
 from helpers.sanitize import KINDS, sanitize
 
 ORDERS = ("forward", "reversed", 0, 7)
@@ -317,6 +317,66 @@ __global__ void f(float *x)
 """
     f, report = finding(source, np.zeros(4, np.float32), kind="use after free", grid=1, block=4)
     assert f.lines == (5, 6) and [one.kind for one in report.findings] == ["use after free"]
+
+
+COPY = """\
+__global__ void copy(const float *x, float *y)
+{
+    y[threadIdx.x] = x[threadIdx.x];
+}
+__global__ void first(float **a, float *y)
+{
+    y[threadIdx.x] = a[1][threadIdx.x];
+}
+__global__ void ignore(const float *x, float *y)
+{
+    y[threadIdx.x] = 1;
+}
+"""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("made", ["DeviceArray", "DeviceAllocation", "GPUArray"])
+def test_an_argument_that_the_host_has_freed(autoinit, made, order):
+    from pycuda.gpuarray import to_gpu
+
+    x, y = np.ones(64, np.float32), np.zeros(64, np.float32)
+    argument = {"DeviceArray": upload, "GPUArray": to_gpu}.get(made, driver().to_device)(x)
+    assert sanitize((COPY, "copy"), argument, y, grid=1, block=64).ok
+    (argument.gpudata if made == "GPUArray" else argument).free()
+    report = sanitize((COPY, "copy"), argument, y, grid=1, block=64, order=order)
+    (f,) = report.findings
+    assert (f.kind, f.severity, f.lines) == ("use after free", "error", (3,)) and not report.ok
+    assert f.place.startswith("argument 0+") and "argument 0" in f.text
+    assert "freed before the launch" in f.text
+    # A pointer that nobody uses does no harm.
+    assert sanitize((COPY, "ignore"), argument, y, grid=1, block=64).ok
+
+
+def test_an_array_behind_a_pointer_that_the_host_has_freed(autoinit):
+    if autoinit.backend == "gpu":
+        pytest.skip("nobody on a GPU knows what a mere address has been")
+    y = np.zeros(64, np.float32)
+    with upload(y) as kept:
+        gone = upload(y)
+        table = np.array([int(kept), int(gone)], np.uint64)
+        assert sanitize((COPY, "first"), table, y, grid=1, block=64).ok
+        gone.free()
+        for argument in (table, driver().to_device(table)):
+            (f,) = sanitize((COPY, "first"), argument, y, grid=1, block=64).findings
+            assert (f.kind, f.lines, f.place) == ("use after free", (7,), "*(argument 0+8)+0")
+
+
+def test_memory_that_is_freed_is_not_given_to_the_next_at_once(autoinit):
+    """So that the pointer to it is known for what it is."""
+    if autoinit.backend == "gpu":
+        pytest.skip("a GPU's driver chooses the place")
+    x = np.zeros(64, np.float32)
+    gone = driver().to_device(x)
+    gone.free()
+    with upload(x):
+        (f,) = sanitize((COPY, "copy"), gone, x, grid=1, block=64).findings
+        assert f.kind == "use after free"
 
 
 def test_a_report_says_that_it_does_not_tell_all():
