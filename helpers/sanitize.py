@@ -7,6 +7,8 @@
 The launch is repeated in the engine of the CPU driver (see `helpers.replica`), with every access
 compared with those before it: so the report is the same with a GPU and without.
 
+Memory of the host's side that is not freed: `leaks`, for a `with` block (see `helpers.leaks`).
+
 A race is reported because nothing puts two accesses in order, not because they have come out
 wrong: which warp happens to run first does not matter. Where there is anything to report the
 launch is repeated in two fixed orders, and the report is made from these.
@@ -24,10 +26,12 @@ from typing import Any
 import numpy as np
 
 from helpers import simt
-from helpers.replica import Extent, Replica, Run, replica
+from helpers.leaks import Leak, Leaks, leaks
+from helpers.replica import Replica, Run, replica
 from helpers.simt.program_order import ProgramOrder
 from helpers.simt.sanitizer import Access, Observation, Sanitized
 
+__all__ = ["Finding", "Leak", "Leaks", "Report", "leaks", "sanitize"]
 Dim = tuple[int, int, int]
 
 # Kinds, the most basic first: severity, and what to do.
