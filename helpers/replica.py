@@ -103,7 +103,7 @@ class Replica:
     arguments: list[_Pointer | np.generic]
     data: dict[Extent, np.ndarray] = field(default_factory=dict)  # bytes of each allocation
     on_host: dict[Extent, np.ndarray] = field(default_factory=dict)  # of those, the caller's arrays
-    freed: dict[Extent, None] = field(default_factory=dict)  # memory that is no more; an ordered set
+    freed: dict[Extent, None] = field(default_factory=dict)  # memory that is no more, in order
     pointers: dict[Holder, dict[int, _Pointer]] = field(default_factory=dict)  # by offset
 
     def name(self, extent: Extent) -> str:
