@@ -27,7 +27,7 @@ import numpy as np
 
 from helpers import bench_engine, opencl
 from helpers.check import check_product
-from helpers.kernels import KERNELS, Kernel, tiled
+from helpers.kernels import KERNELS, MEASURED, Kernel
 from helpers.memory import DeviceArray, allocate, driver, upload
 from helpers.recorded import fingerprint, seeded_matrices
 from helpers.timing import Timing, gflops, time_kernel
@@ -159,7 +159,7 @@ def record() -> dict[str, Any]:
         raise NoFigure("a record needs a GPU, and this is the CPU driver: use --json FILE")
     cuda = driver()
     major, minor = autoinit.device.compute_capability()
-    kernels = (*KERNELS.values(), tiled(16))
+    kernels = (*KERNELS.values(), *MEASURED.values())
     return {
         "source": "python -m helpers.bench --record",
         "card": autoinit.device.name(),

@@ -67,6 +67,10 @@ class Record:
             f"at n = {', '.join(map(str, self.sizes))}"
         )
 
+    def has(self, *kernels: str) -> bool:
+        """Whether there are times of all these kernels."""
+        return set(kernels) <= set(self.kernels)
+
     def gflops(self, kernel: str, n: int) -> float:
         """The same as a rate, in GFLOP/s."""
         return gflops(n, n, n, self.ms(kernel, n))
