@@ -58,6 +58,10 @@ KINDS: dict[str, tuple[str, str]] = {
     ),
     "equal values written": ("note", "Harmless while the values are equal; let one thread write."),
 }
+_WAIT = (
+    "Wait for the copy (__pipeline_wait_prior(), cp.async.wait_group), then put a __syncthreads() "
+    "in front of the other access."
+)
 _RANK = {kind: k for k, kind in enumerate(KINDS)}
 _FAULTS = {
     "out of bounds": "out of bounds",
@@ -258,6 +262,11 @@ class _Findings:
         for key, f in list(found.items()):  # a read too early: the race says it better
             if f.kind == "uninitialised read" and set(f.lines) <= late:
                 del found[key]
+        for f in self._found.values():  # a copy that comes too early is also waited for too late
+            if f.kind == "write-after-read race":
+                copied = found.get(("read-after-write race", f.file, f.lines[::-1]))
+                if copied is not None and copied.advice == _WAIT:
+                    del found[copied.kind, f.file, copied.lines]
         return tuple(sorted(found.values(), key=lambda f: (_RANK[f.kind], f.file, f.lines, f.text)))
 
     def add(self, run: Run, result: Sanitized) -> None:
@@ -312,6 +321,8 @@ class _Findings:
             "outside": "out of bounds",
             "mismatch": "barriers do not match",
             "exited": "exited before a barrier",
+            "copy read": "read-after-write race",
+            "copy written": "write-after-write race",
         }.get(o.kind)
         freed = [a.instruction and a.instruction.opcode == "call" for a in accesses]
         if any(freed):
@@ -319,6 +330,8 @@ class _Findings:
             accesses = [o.second, o.first] if freed[1] else accesses
         elif o.kind in ("uninitialised", "outside"):
             accesses = [o.second]
+        elif o.kind.startswith("copy "):
+            accesses = [o.first, o.second]
         elif kind is None or o.kind == "equal value":
             accesses = list(self._order.first(o.first, o.second))
             kind = kind or _race(*(_reads(a, o.space) for a in accesses))
@@ -347,6 +360,8 @@ class _Findings:
         )
 
     def _advice(self, advice: str, o: Observation) -> str:
+        if o.kind.startswith("copy "):
+            return _WAIT
         if o.scope == "grid":
             return (
                 "No barrier orders blocks: let each write its own elements, use atomics, or make "
@@ -488,6 +503,11 @@ def _sentence(kind: str, o: Observation, accesses: list[Access], threads: tuple,
         return f"{capital(who(0))} and {who(1)} write {same} to {place} at once."
     if kind == "equal values written":
         return f"{capital(who(0))} and {who(1)} write the same value to {place}, in no order."
+    if o.kind.startswith("copy "):
+        return (
+            f"{capital(who(0))} copies to {place} on {line(0)} (cp.async), {who(1)} {verb(1)} it on "
+            f"{line(1)} before the copy has been waited for."
+        )
     between = {
         "warp": "no __syncwarp() between them",
         "block": "no barrier between them",

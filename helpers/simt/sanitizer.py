@@ -35,6 +35,8 @@ _KINDS = {
     shadow.OUTSIDE: "outside",
     shadow.MISMATCH: "mismatch",
     shadow.EXITED: "exited",
+    shadow.COPY_READ: "copy read",
+    shadow.COPY_WRITTEN: "copy written",
 }
 
 
@@ -57,7 +59,8 @@ class Observation:
     engine ran them; "lanes differ" or "lanes equal" (two lanes of one store); "equal value" (a
     write of the value that was there); "uninitialised", "outside" (of the shared variable that the
     address comes from), "mismatch" (two barriers met), "exited" (the first has ended where the
-    second waits). offset: in bytes, in the block's shared memory, the thread's local memory, or
+    second waits), "copy read" or "copy written" (the second has accessed what the first copies by
+    cp.async, after that was issued and before it was waited for). offset: in bytes, in the block's shared memory, the thread's local memory, or
     from `start` of an allocation.
     """
 
@@ -252,6 +255,8 @@ class Sanitizer:
         rest = info >> shadow.REST_AT
         if space == "global":
             block, rest = rest >> 12, rest >> 1 & 2047
+        elif info & shadow.COPIED:
+            rest &= (shadow.COPIED >> shadow.REST_AT) - 1
         return Access(layout.sources[number], number, block, thread, rest)
 
     def _observation(self, record: Record, layout, local_stride: int) -> Observation | None:
@@ -260,6 +265,10 @@ class Sanitizer:
         space = SPACES[record.key >> shadow.SPACE_AT & 3]
         if kind in ("mismatch", "exited"):
             return self._at_barrier(record, layout, kind)
+        if space == "shared" and record.other & shadow.COPIED:
+            kind = {"read after write": "copy read", "write after write": "copy written"}.get(
+                kind, kind
+            )
         first, second = (
             self._access(info, space, layout, record.block) for info in (record.other, record.mine)
         )
