@@ -60,8 +60,8 @@ class Observation:
     write of the value that was there); "uninitialised", "outside" (of the shared variable that the
     address comes from), "mismatch" (two barriers met), "exited" (the first has ended where the
     second waits), "copy read" or "copy written" (the second has accessed what the first copies by
-    cp.async, after that was issued and before it was waited for). offset: in bytes, in the block's shared memory, the thread's local memory, or
-    from `start` of an allocation.
+    cp.async, after that was issued and before it was waited for). offset: in bytes, in the block's
+    shared memory, the thread's local memory, or from `start` of an allocation.
     """
 
     kind: str

@@ -319,7 +319,7 @@ def _sync_warp(ir: Ir) -> None:
 
 def _sync_lanes(ir: Ir) -> None:
     """The lanes in %mask meet, each with its members: for all of which a lane comes after what
-    any of them came after."""
+    any of them came after. A lane that its own mask leaves out meets nobody."""
     ir.e.label("entry")
     active = ir.op(f"bitcast i32 %mask to {vector('i1')}")
     partial = ir.op(f"icmp ne {_V32} %members, splat (i32 -1)")
@@ -342,7 +342,8 @@ def _sync_lanes(ir: Ir) -> None:
 
         def work() -> None:
             members = ir.op(f"extractelement {_V32} %members, i32 {lane}")
-            members = ir.op(f"or i32 {members}, {bit}")
+            named = ir.op(f"icmp ne i32 {ir.op(f'and i32 {members}, {bit}')}, 0")
+            members = ir.op(f"select i1 {named}, i32 {members}, i32 {bit}")
             inside = ir.op(f"bitcast i32 {members} to {vector('i1')}")
             first = ir.op(
                 f"select {vector('i1')} {inside}, {_V32} {ir.e.splat('i32', now)}, "
