@@ -193,7 +193,8 @@ def sanitize(
     a kernel with races computes does, and with `write` the caller's arrays get that.
 
     Arrays of which every element is NaN (as `helpers.memory.allocate` makes them) count as not yet
-    written.
+    written. An argument whose memory the host has freed is a finding where the kernel accesses it
+    (see `helpers.replica` for what is known of freed memory).
 
     Raises what `replica` raises, ValueError for an order that is none, simt.Unsupported for an
     instruction that the engine does not know.
@@ -505,8 +506,8 @@ def _sentence(kind: str, o: Observation, accesses: list[Access], threads: tuple,
         return f"{capital(who(0))} and {who(1)} write the same value to {place}, in no order."
     if o.kind.startswith("copy "):
         return (
-            f"{capital(who(0))} copies to {place} on {line(0)} (cp.async), {who(1)} {verb(1)} it on "
-            f"{line(1)} before the copy has been waited for."
+            f"{capital(who(0))} copies to {place} on {line(0)} (cp.async), {who(1)} {verb(1)} it "
+            f"on {line(1)} before the copy has been waited for."
         )
     between = {
         "warp": "no __syncwarp() between them",
