@@ -75,6 +75,13 @@ __global__ void across_a_shuffle(int *x) {
     v += __ballot_sync(~0u, t < v) + __reduce_add_sync(~0u, v);
     x[t] = v + s[31 - t];                               // behind the shuffle
 }
+__global__ void left_out(int *x) {
+    __shared__ int s[32];
+    int t = threadIdx.x;
+    s[t] = t;
+    __syncwarp(~0u >> 1);                               // without lane 31
+    x[t] = s[31 - t];                                   // with it
+}
 __global__ void across_a_fence(int *x) {
     __shared__ int s[64];
     int t = threadIdx.x;
@@ -195,6 +202,13 @@ def test_a_shuffle_does_not_order_memory(device):
     store = next(k for k, one in enumerate(SOURCE.splitlines(), 1) if "no memory" in one) - 1
     assert seen(device, "across_a_shuffle", 1, 32, np.zeros(32, np.int32)) == {
         ("read after write", "warp", "shared", store, line("behind the shuffle"))
+    }
+
+
+def test_a_lane_that_its_own_mask_leaves_out_meets_nobody(device):
+    store, load = line("without lane 31") - 1, line("// with it")
+    assert seen(device, "left_out", 1, 32, np.zeros(32, np.int32)) == {
+        ("read after write", "warp", "shared", store, load)
     }
 
 
