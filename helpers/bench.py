@@ -44,6 +44,7 @@ TARGETS = {
     "cached naive": 0.01,
     "cached tiled": 0.01,
     "cached register tile": 0.01,
+    "sanitized tiled 1024": 8.0,
 }
 
 
@@ -68,7 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def measure() -> dict[str, Any]:
-    """All figures of this machine: FMA/s by kernel and size, and times in seconds."""
+    """All figures of this machine: FMA/s by kernel and size, times in seconds, and how many times
+    as long a launch takes in another way."""
     autoinit = _autoinit()
     cpu = autoinit.backend == "cpu"
     rates = {
@@ -81,7 +83,9 @@ def measure() -> dict[str, Any]:
         "edit to result": statistics.median(_edit_to_result() for _ in range(3)),
         "launch": _launch_overhead(),
     }
+    ratios = {}
     if cpu:
+        ratios = {"sanitized tiled 1024": bench_engine.sanitizing_cost(1024)}
         rates |= {"register tile 1024": bench_engine.register_tile_rate(1024)}
         rates |= _opencl_rate()
         seconds |= bench_engine.compile_seconds()
@@ -96,6 +100,7 @@ def measure() -> dict[str, Any]:
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
         "fma_per_s": rates,
         "seconds": seconds,
+        "times_as_long": ratios,
         "targets": TARGETS if cpu else {},
     }
 
@@ -113,6 +118,10 @@ def table(figures: dict[str, Any]) -> str:
         ratio = f"{target:>14.2f} s{target / seconds:>7.2f}x" if target else ""
         shown = f"{seconds:.2f} s" if seconds > 0.01 else f"{seconds * 1e6:.1f} µs"
         lines.append(f"{name:30}{shown:>16}{ratio}")
+    for name, times in figures["times_as_long"].items():
+        target = figures["targets"].get(name)
+        ratio = f"{target:>15.1f}x{target / times:>7.2f}x" if target else ""
+        lines.append(f"{name:30}{times:>15.1f}x{ratio}")
     ours, theirs = (figures["fma_per_s"].get(n) for n in ("naive 512", "naive 512 on PoCL"))
     if theirs:
         lines.append(

@@ -11,7 +11,7 @@ import os
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,26 +48,57 @@ def compile_seconds() -> dict[str, float]:
 
 def register_tile_rate(n: int) -> float:
     """FMA/s of the 8 x 8 register tile at n x n (a multiple of 128), best of five; checked."""
-    A, B, C = (np.random.default_rng(k).standard_normal((n, n), dtype=np.float32) for k in range(3))
-    memory = simt.Memory(1 << 30)
-    function = simt.Module(ptx_of(REGISTER_TILE.read_text()), memory).functions[
-        "matmul_register_tile"
-    ]
-    addresses = [memory.allocate(A.nbytes) for _ in "ABC"]
-    for address, array in zip(addresses, (A, B, C), strict=True):
-        ctypes.memmove(address, array.ctypes.data, array.nbytes)
-    seconds = []
-    for _ in range(6):
-        start = time.perf_counter()
-        function.launch(
-            (n // 128, n // 128, 1), (256, 1, 1), struct.pack("<QQQiii", *addresses, n, n, n)
+    product = _Product(REGISTER_TILE.read_text(), "matmul_register_tile", n)
+    shape = (n // 128, n // 128, 1), (256, 1, 1)
+    seconds = min(_seconds(lambda: product.function.launch(*shape, product.packed), 6))
+    product.check()
+    return n**3 / seconds
+
+
+def sanitizing_cost(n: int) -> float:
+    """How many times as long the tiled kernel takes at n x n when it is sanitized, with all checks
+    and C not yet written; best of some each, compiled before."""
+    kernel = KERNELS["tiled"]
+    product = _Product(kernel.source, kernel.entry, n)
+    run, shape = product.function, (kernel.grid(n, n), kernel.block, product.packed)
+    plain = min(_seconds(lambda: run.launch(*shape), 6))
+    product.check()
+    unwritten = [(product.addresses[2], product.C.nbytes, 4)]
+    found = run.sanitize(*shape, unwritten=unwritten)
+    if found.observations or found.fault:
+        raise RuntimeError("the sanitizer finds something in the tiled kernel")
+    return min(_seconds(lambda: run.sanitize(*shape, unwritten=unwritten), 4)) / plain
+
+
+class _Product:
+    """A kernel in the engine, and n x n matrices for it."""
+
+    def __init__(self, source: str, entry: str, n: int):
+        self.A, self.B, self.C = (
+            np.random.default_rng(k).standard_normal((n, n), dtype=np.float32) for k in range(3)
         )
-        seconds.append(time.perf_counter() - start)
-    ctypes.memmove(C.ctypes.data, addresses[2], C.nbytes)
-    verdict = check_product(C, A, B)
-    if not verdict:
-        raise RuntimeError(f"register tile: {verdict}")
-    return n**3 / min(seconds)
+        memory = simt.Memory(1 << 30)
+        self.function = simt.Module(ptx_of(source), memory).functions[entry]
+        self.addresses = [memory.allocate(self.A.nbytes) for _ in "ABC"]
+        for address, array in zip(self.addresses, (self.A, self.B, self.C), strict=True):
+            ctypes.memmove(address, array.ctypes.data, array.nbytes)
+        self.packed = struct.pack("<QQQiii", *self.addresses, n, n, n)
+
+    def check(self) -> None:
+        ctypes.memmove(self.C.ctypes.data, self.addresses[2], self.C.nbytes)
+        verdict = check_product(self.C, self.A, self.B)
+        if not verdict:
+            raise RuntimeError(f"{self.function.name}: {verdict}")
+
+
+def _seconds(run: Callable[[], object], times: int) -> list[float]:
+    """Of each of some runs."""
+    found = []
+    for _ in range(times):
+        start = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - start)
+    return found
 
 
 def rates_by_cores(n: int) -> dict[int, float]:

@@ -37,7 +37,7 @@ from helpers.ceilings import Ceilings, WrongResult, measure_ceilings
 from helpers.check import Verdict, check_product
 from helpers.cublas import Cublas, NoCublas
 from helpers.gpu_lock import LockError, gpu_lock
-from helpers.kernels import KERNELS, Kernel, tiled
+from helpers.kernels import KERNELS, MEASURED, Kernel, tiled
 from helpers.memory import DeviceArray, allocate, driver, upload
 from helpers.nvml import Meter, Reading
 from helpers.plausible import Impossible, Size, Unchecked, Watched, check_growth, check_product_rate
@@ -46,7 +46,7 @@ from helpers.recorded import fingerprint, seeded_matrices
 from helpers.timing import Timing, backend, benchmark, gflops, launch_overhead
 
 COMMAND = "python -m helpers.benchmark"
-DEFAULT_KERNELS = (*KERNELS, "tiled_16", "cublas")
+DEFAULT_KERNELS = (*KERNELS, *MEASURED, "cublas")
 GPU_SIZES = ((512,) * 3, (1024,) * 3, (2048,) * 3, (4096,) * 3, (1000, 3000, 500))
 CPU_SIZES = ((256,) * 3, (512,) * 3, (100, 300, 50))
 MODES = ("queued", "alone", "cold")
@@ -301,9 +301,10 @@ def _check_growth(rows: list[dict[str, Any]], card: Card) -> None:
 
 
 def named(name: str) -> Kernel:
-    """A kernel of the table, or one with another tile, such as tiled_16. ValueError for others."""
-    if name in KERNELS:
-        return KERNELS[name]
+    """A kernel of the tables, or one with another tile, such as tiled_8. ValueError for others."""
+    found = KERNELS.get(name) or MEASURED.get(name)
+    if found:
+        return found
     base, _, tile = name.rpartition("_")
     if base in KERNELS and tile.isdecimal() and KERNELS[base].lesson in (2, 3):
         return tiled(int(tile), base)

@@ -274,3 +274,20 @@ _TABLE = (
 
 #: Every kernel by name, in the order of the lessons. A later lesson adds a row to the table.
 KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in _TABLE}
+
+#: What lessons show recorded times of besides: blocks of 16 x 16 with two barriers a step, and one.
+MEASURED: dict[str, Kernel] = {
+    kernel.name: kernel
+    for kernel in (
+        tiled(16),
+        Kernel(
+            "two_buffers_16",
+            CUDA_FOLDER / "04_syncthreads.cu",
+            "matmul_tiled_two_buffers",
+            lesson=4,
+            block=(16, 16, 1),
+            tile=(16, 16),
+            options=("-DTILE=16",),
+        ),
+    )
+}

@@ -14,6 +14,7 @@ from helpers.check import Verdict, check_product
 from helpers.compiling import compiled
 from helpers.memory import allocate, upload
 from helpers.profile import Traffic, profile
+from helpers.recorded import h200
 from helpers.sandbox import CompileFailed, DoesNotFit, run_in_engine
 from helpers.sanitize import sanitize
 
@@ -31,6 +32,19 @@ def answer(prediction: Any, truth: Any) -> None:
         print(f"Answer: {_text(truth)}, as you predicted.")
     else:
         print(f"Answer: {_text(truth)}. You predicted {_text(prediction)}.")
+
+
+def recorded_times(n: int, *kernels: str) -> None:
+    """Print the recorded time of each kernel for n x n matrices, and how many times as fast each is
+    as the first; or that there is none."""
+    record = h200()
+    if not record.has(*kernels):
+        missing = ", ".join(name for name in kernels if not record.has(name))
+        print(f"There is no recorded time of {missing}.")
+        return
+    for name in kernels:
+        times = f", {record.speedup(name, kernels[0], n):.2f} times as fast"
+        print(f"{name}: {record.ms(name, n):.3f} ms ({record}){times * (name != kernels[0])}")
 
 
 def _text(value: Any) -> str:

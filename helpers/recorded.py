@@ -79,6 +79,10 @@ class Record:
         """Median time of one launch in milliseconds; n, mode, KeyError: see `row`."""
         return self.row(kernel, n, mode)["median_ms"]
 
+    def has(self, *kernels: str) -> bool:
+        """Whether there are times of all these kernels."""
+        return set(kernels) <= set(self.kernels)
+
     def gflops(self, kernel: str, n: int) -> float:
         """The same as a rate, in GFLOP/s."""
         return gflops(n, n, n, self.ms(kernel, n))

@@ -2,6 +2,12 @@
 
 `helpers.profile` looks at such a replica instead of the launch itself. So what it reports is the
 same on a machine with a GPU and without, and the caller's arrays stay as they are.
+
+What pointers in the data point to is copied, too (see `helpers.pointers`), and they point to the
+copies. Pointers to memory that has been freed point to memory of the engine that has been freed, so
+that an access is a fault which can be told from others. That memory has been freed is known of a
+`DeviceArray`; of PyCUDA's objects, unless something else has been allocated at their place since;
+and of mere addresses on the CPU driver only, for the last 64 freed.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ from helpers.kernels import CUDA_FOLDER, Kernel
 from helpers.launch_shape import checked_shape, checked_shared
 from helpers.memory import DeviceArray, driver
 from helpers.nvcc_messages import DIRECTIVE, FILE, numbered
+from helpers.pointers import candidates, moved
 from helpers.sandbox import DoesNotFit, function_named, ptx_of
 from helpers.signature import signatures
 from helpers.simt import ptx
@@ -64,6 +71,9 @@ class Program:
 
 
 Extent = tuple[int, int]  # where data begins, on the device or in host memory, and its bytes
+# What holds pointers: an allocation, the number of an argument, or a part of a variable.
+Holder = Extent | int | tuple[str, int]
+FREED_BYTES = 1 << 20  # of freed memory whose size nobody knows
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,27 @@ class Replica:
     arguments: list[_Pointer | np.generic]
     data: dict[Extent, np.ndarray] = field(default_factory=dict)  # bytes of each allocation
     on_host: dict[Extent, np.ndarray] = field(default_factory=dict)  # of those, the caller's arrays
+    freed: dict[Extent, None] = field(default_factory=dict)  # memory that is no more, in order
+    pointers: dict[Holder, dict[int, _Pointer]] = field(default_factory=dict)  # by offset
+
+    def name(self, extent: Extent) -> str:
+        """What an allocation is called: "argument 0", or "*(argument 0+8)" if a pointer in that
+        one points to it."""
+        for k, argument in enumerate(self.arguments):
+            if isinstance(argument, _Pointer) and argument.of == extent:
+                return f"argument {k}"
+        for holder, found in self.pointers.items():
+            for offset, pointer in found.items():
+                if pointer.of == extent:
+                    return f"*({self._place(holder, offset)})"
+        return "an argument"
+
+    def _place(self, holder: Holder, offset: int) -> str:
+        if isinstance(holder, int):
+            return f"argument {holder}+{offset:,}"
+        if isinstance(holder[0], str):
+            return f"{simt.plain_name(holder[0])}+{holder[1] + offset:,}"
+        return f"{self.name(holder)}+{offset:,}"
 
     def prepare(self) -> Run:
         """A run of its own, on fresh copies. Raises simt.Unsupported, DoesNotFit."""
@@ -114,18 +145,35 @@ class Run:
     """One run of a replica: the engine's kernel, and where the copies of the data lie."""
 
     def __init__(self, replica: Replica):
-        needed = sum(array.nbytes + 4096 for array in replica.data.values())
+        extents = [*replica.data, *replica.freed]
+        needed = sum(nbytes + 4096 for _, nbytes in extents)
         self.replica, self.memory = replica, simt.Memory(needed + SPARE)
         module = simt.Module(replica.program.ptx, self.memory)
         self.function = function_named(module, replica.program.entry)
         self._check_limits()
         for (name, offset), data in replica.program.variables.items():
             ctypes.memmove(module.globals[name][0] + offset, data, len(data))
-        self.addresses = {}
+        self.addresses = {extent: self.memory.allocate(extent[1]) for extent in extents}
         for extent, array in replica.data.items():
-            address = self.addresses[extent] = self.memory.allocate(array.nbytes)
-            ctypes.memmove(address, array.ctypes.data, array.nbytes)
+            ctypes.memmove(self.addresses[extent], array.ctypes.data, array.nbytes)
+        self._point(module)
         self.parameters = self._packed()
+        for extent in replica.freed:
+            self.memory.free(self.addresses[extent])
+
+    def _point(self, module: simt.Module) -> None:
+        """Lets the pointers in arrays and variables point to the copies."""
+        for holder, found in self.replica.pointers.items():
+            if isinstance(holder, int):
+                continue  # in an argument: see _packed
+            start = self.addresses.get(holder)
+            if start is None:
+                start = module.globals[holder[0]][0] + holder[1]
+            for offset, pointer in found.items():
+                ctypes.c_uint64.from_address(start + offset).value = self._now(pointer)
+
+    def _now(self, pointer: _Pointer) -> int:
+        return self.addresses[pointer.of] + pointer.offset
 
     def _check_limits(self) -> None:
         """What depends on the kernel and cannot be launched."""
@@ -148,13 +196,15 @@ class Run:
         packed = bytearray(self.function.parameter_bytes)
         for k, (value, (_, offset, nbytes)) in enumerate(zip(given, wanted, strict=True)):
             if isinstance(value, _Pointer):
-                value = np.uint64(self.addresses[value.of] + value.offset)
+                value = np.uint64(self._now(value))
             if value.nbytes != nbytes:
                 raise DoesNotFit(
                     f"argument {k} of kernel {self.function.name} is {type(value).__name__} "
                     f"({value.nbytes} bytes), the kernel takes {nbytes} bytes there"
                 )
             packed[offset : offset + nbytes] = value.tobytes()
+            for at, pointer in self.replica.pointers.get(k, {}).items():
+                packed[offset + at : offset + at + 8] = self._now(pointer).to_bytes(8, "little")
         return bytes(packed)
 
     @property
@@ -163,19 +213,35 @@ class Run:
         return self.replica.grid, self.replica.block, self.parameters, self.replica.shared
 
     def result(self, extent: Extent) -> np.ndarray:
-        """The bytes of an allocation after the run."""
+        """The bytes of an allocation after the run; pointers in it are the device's again."""
         array = np.empty_like(self.replica.data[extent])
         ctypes.memmove(array.ctypes.data, self.addresses[extent], array.nbytes)
+        if self.replica.pointers:
+            moved(array, [(now, e[1], e[0]) for e, now in self.addresses.items()])
         return array
 
+    def freed(self, address: int) -> str:
+        """The place in memory freed by the host that an address lies in; "" if it does not."""
+        for extent in self.replica.freed:
+            offset = address - self.addresses[extent]
+            if 0 <= offset < extent[1]:
+                return f"{self.replica.name(extent)}+{offset:,}"
+        return ""
+
     def explain(self, fault: simt.Fault) -> None:
-        """Tells a fault with the names of arguments, and what is special about a replica: only
-        arguments are copied."""
+        """Tells a fault with the names of arguments, and what is special about a replica: what had
+        been freed, and that an address which the kernel itself makes of numbers is not one of a
+        copy."""
         fault.detail = with_names(fault.detail, self._names())
-        if fault.address and "pycuda.driver" in sys.modules and _allocation(fault.address):
+        place = self.freed(fault.address)
+        if place:
+            what = fault.detail.removeprefix("out-of-bounds ").partition(" at ")[0]
+            fault.detail = f"use after free: {what} at {place}, which was freed before the launch"
+        elif fault.address and "pycuda.driver" in sys.modules and _allocation(fault.address):
             fault.detail += (
-                ". That is an address on the device: only arrays that are arguments are copied "
-                "into the engine, not what a pointer inside an array or structure points to"
+                ". That is an address on the device, but in the engine only copies of arrays can "
+                "be accessed, through pointers that are arguments or lie in memory at a multiple "
+                "of 8 bytes"
             )
 
 
@@ -194,6 +260,7 @@ def replica(
     grid: Sequence[int] | None = None,
     block: Sequence[int] | None = None,
     shared: int | None = None,
+    keep_freed: bool = False,
 ) -> Replica:
     """The launch of a kernel, copied.
 
@@ -204,10 +271,11 @@ def replica(
     arguments: as for the launch: NumPy scalars, arrays on the device (DeviceArray, GPUArray,
     DeviceAllocation, an address, also as a 64-bit NumPy integer) and C-contiguous NumPy arrays,
     which are copied as if they were on the device. A kernel of ours takes sizes as Python ints too.
-    grid, block: one to three integers. shared: bytes of dynamic shared memory.
+    grid, block: one to three integers. shared: bytes of dynamic shared memory. keep_freed: takes
+    arguments whose memory has been freed; an access to it will be a fault.
 
-    Raises TypeError for a kernel or an argument that is none of these, DoesNotFit, CompileFailed,
-    ValueError for a shape no launch has.
+    Raises TypeError for a kernel that is none of these, DoesNotFit for an argument that is none,
+    or (without keep_freed) is freed; CompileFailed, ValueError for a shape no launch has.
     """
     program = program_of(kernel)
     if isinstance(kernel, Kernel):
@@ -224,6 +292,11 @@ def replica(
     found = Replica(program, *shape, checked_shared(shared), [])
     for k, argument in enumerate(arguments):
         found.arguments.append(_copied(found, k, argument))
+        of = getattr(found.arguments[k], "of", None)
+        if of in found.freed and not keep_freed:
+            raise DoesNotFit(f"argument {k} is a {type(argument).__name__} whose memory has been "
+                             "freed (use after free): upload or allocate it again")
+    _follow(found)
     return found
 
 
@@ -332,13 +405,18 @@ def _copied(found: Replica, k: int, argument: Any) -> _Pointer | np.generic:
         raise DoesNotFit(f"argument {k} is the Python {type(argument).__name__} {argument!r}, "
                          "which has no fixed size: write np.float32(…) or np.int32(…)")
     if isinstance(argument, DeviceArray) and argument.freed:
-        raise DoesNotFit(f"argument {k} is {argument!r}: upload or allocate it again")
+        return _in_freed(found, (-k - 1, argument.nbytes), 0)  # its address is known no more
     try:
         address = int(getattr(argument, "gpudata", argument))
     except (TypeError, ValueError):
         address = 0
     driver()
     if isinstance(argument, str) or not _allocation(address):
+        freed = _freed(address)
+        if freed is None and address and type(argument).__module__.startswith("pycuda."):
+            freed = address, int(getattr(argument, "nbytes", FREED_BYTES))
+        if freed is not None and not isinstance(argument, str):
+            return _in_freed(found, freed, address)
         kind = "np.int32" if isinstance(argument, int) and abs(argument) < 2**31 else "np.int64"
         hint = f": for a number write {kind}({argument})" if isinstance(argument, int) else ""
         raise DoesNotFit(f"argument {k} is {_short(argument)}, which is neither an array nor an "
@@ -372,6 +450,9 @@ def _scalar(found: Replica, k: int, value: np.generic) -> _Pointer | np.generic:
     if isinstance(value, np.integer) and value.nbytes == 8 and "pycuda.driver" in sys.modules:
         if _allocation(int(value)):
             return _on_device(found, int(value))
+        freed = _freed(int(value))
+        if freed is not None:
+            return _in_freed(found, freed, int(value))
     return value
 
 
@@ -394,3 +475,56 @@ def _on_device(found: Replica, address: int) -> _Pointer:
         found.data[extent] = np.empty(extent[1], np.uint8)
         driver().memcpy_dtoh(found.data[extent], extent[0])
     return _Pointer(extent, address - extent[0])
+
+
+def _freed(address: int) -> Extent | None:
+    """What contained an address on the device and has been freed, if the CPU driver knows it."""
+    from helpers.cpu_driver import device, is_loaded
+
+    return device.memory().find_freed(address) if is_loaded() else None
+
+
+def _in_freed(found: Replica, extent: Extent, address: int) -> _Pointer:
+    found.freed[extent] = None
+    return _Pointer(extent, address - extent[0] if extent[0] > 0 else 0)
+
+
+def _follow(found: Replica) -> None:
+    """Copies what pointers in arguments, variables and what these point to point to."""
+    if "pycuda.driver" not in sys.modules:
+        return
+    near = next((start for start, _ in found.data if (start, _) not in found.on_host), 0)
+    near = near or _some_address()
+    holders: list[tuple[Holder, np.ndarray | bytes]] = [
+        *((k, a.tobytes()) for k, a in enumerate(found.arguments) if isinstance(a, np.void)),
+        *found.program.variables.items(),
+        *found.data.items(),
+    ]
+    for holder, data in holders:  # which grows
+        for offset, word in candidates(data, near) if near else ():
+            known = len(found.data)
+            if _allocation(word):
+                pointer = _on_device(found, word)
+            else:
+                freed = _freed(word)
+                if freed is None:
+                    continue
+                pointer = _in_freed(found, freed, word)
+            found.pointers.setdefault(holder, {})[offset] = pointer
+            if len(found.data) > known:
+                holders.append((pointer.of, found.data[pointer.of]))
+
+
+def _some_address() -> int:
+    """An address on the device; 0 where none can be had."""
+    try:
+        cuda = driver()
+    except RuntimeError:  # no context in this thread
+        return 0
+    try:
+        allocation = cuda.mem_alloc(1)
+    except cuda.Error:
+        return 0
+    address = int(allocation)
+    allocation.free()
+    return address

@@ -7,6 +7,8 @@
 The launch is repeated in the engine of the CPU driver (see `helpers.replica`), with every access
 compared with those before it: so the report is the same with a GPU and without.
 
+Memory of the host's side that is not freed: `leaks`, for a `with` block (see `helpers.leaks`).
+
 A race is reported because nothing puts two accesses in order, not because they have come out
 wrong: which warp happens to run first does not matter. Where there is anything to report the
 launch is repeated in two fixed orders, and the report is made from these.
@@ -25,11 +27,13 @@ import numpy as np
 
 from helpers import simt
 from helpers.errors import TimeIsUp, WrongValue
-from helpers.replica import MORE_TIME, PATIENCE, Extent, Replica, Run, replica
+from helpers.leaks import Leak, Leaks, leaks
+from helpers.replica import MORE_TIME, PATIENCE, Replica, Run, replica
 from helpers.sandbox import time_limit
 from helpers.simt.program_order import ProgramOrder
 from helpers.simt.sanitizer import Access, Observation, Sanitized
 
+__all__ = ["Finding", "Leak", "Leaks", "Report", "leaks", "sanitize"]
 Dim = tuple[int, int, int]
 
 # Kinds, the most basic first: severity, and what to do.
@@ -56,6 +60,10 @@ KINDS: dict[str, tuple[str, str]] = {
     ),
     "equal values written": ("note", "Harmless while the values are equal; let one thread write."),
 }
+_WAIT = (
+    "Wait for the copy (__pipeline_wait_prior(), cp.async.wait_group), then put a __syncthreads() "
+    "in front of the other access."
+)
 _RANK = {kind: k for k, kind in enumerate(KINDS)}
 _FAULTS = {
     "out of bounds": "out of bounds",
@@ -72,9 +80,13 @@ _FAULTS = {
 class Finding:
     """One thing that is wrong, of which `count` instances were seen and one is told.
 
-    lines: of the .cu file, one or two, the earlier in program order first; threads: for each of
-    them who was there, as (block, thread); place: bytes from the start of a shared variable or of
-    an argument's allocation.
+    lines: of the .cu file, one for each access (or wait) that the finding is about, the earlier in
+    the program first. So a race has two, and the same one twice where both accesses are on it; what
+    one thread does wrong by itself has one, an array that is never written none. The text form
+    names a line once.
+    threads: for each of the lines who was there, as (block, thread); none where that is not known
+    or no matter ("memory not freed"). place: bytes from the start of a shared variable or of an
+    argument's allocation.
     """
 
     kind: str
@@ -103,6 +115,7 @@ class Report:
     grid: Dim
     block: Dim
     findings: tuple[Finding, ...]
+    lost: int  # instances like those found, but between other instructions, which are not told
     _replica: Replica = field(repr=False)
 
     @property
@@ -121,7 +134,13 @@ class Report:
             n = sum(f.severity == severity for f in self.findings)
             if n:
                 counts.append(f"{n} {severity}{'s' if n > 1 else ''}")
-        return "\n".join([head + ", ".join(counts), *map(str, self.findings)])
+        parts = [head + ", ".join(counts), *map(str, self.findings)]
+        if self.lost:
+            parts.append(
+                f"and {self.lost:,} more of these kinds, between too many lines to tell them all: "
+                "mend some and run sanitize again"
+            )
+        return "\n".join(parts)
 
     __repr__ = __str__
 
@@ -134,6 +153,8 @@ class Report:
         for f in self.findings:
             parts.append(f"<p>{'<br>'.join(map(html.escape, str(f).split(chr(10))))}</p>")
             parts.append(self._source(f))
+        if self.lost:
+            parts.append(f"<p>{html.escape(str(self).rsplit(chr(10), 1)[1])}</p>")
         return "".join(parts)
 
     def _source(self, f: Finding) -> str:
@@ -175,14 +196,18 @@ def sanitize(
     a kernel with races computes does, and with `write` the caller's arrays get that.
 
     Arrays of which every element is NaN (as `helpers.memory.allocate` makes them) count as not yet
-    written. seconds: how long each run of the launch may take.
+    written. An argument whose memory the host has freed is a finding where the kernel accesses it
+    (see `helpers.replica` for what is known of freed memory). seconds: how long each run of the
+    launch may take.
 
     Raises what `replica` raises, ValueError for an order that is none, simt.Unsupported for an
     instruction that the engine does not know, TimeIsUp.
     """
     if order not in ("forward", "reversed") and not isinstance(order, int):
         raise WrongValue(f"order={order!r} is none of 'forward', 'reversed' and a seed like 3")
-    launch = replica(kernel, *arguments, grid=grid, block=block, shared=shared)
+    launch = replica(
+        kernel, *arguments, grid=grid, block=block, shared=shared, keep_freed=True
+    )
     run = launch.prepare()
     results = [(run, _sanitized(run, order, None, seconds))]
     if _anything(results[0][1]):
@@ -195,8 +220,10 @@ def sanitize(
     found = _Findings(launch)
     for run, result in results:
         found.add(run, result)
-    program = launch.program
-    return Report(program.entry, program.file, launch.grid, launch.block, found.grouped(), launch)
+    program, lost = launch.program, max(result.lost for _, result in results)
+    return Report(
+        program.entry, program.file, launch.grid, launch.block, found.grouped(), lost, launch
+    )
 
 
 def _sanitized(run: Run, order: str | int, workers: int | None, seconds: float) -> Sanitized:
@@ -244,6 +271,11 @@ class _Findings:
         for key, f in list(found.items()):  # a read too early: the race says it better
             if f.kind == "uninitialised read" and set(f.lines) <= late:
                 del found[key]
+        for f in self._found.values():  # a copy that comes too early is also waited for too late
+            if f.kind == "write-after-read race":
+                copied = found.get(("read-after-write race", f.file, f.lines[::-1]))
+                if copied is not None and copied.advice == _WAIT:
+                    del found[copied.kind, f.file, copied.lines]
         return tuple(sorted(found.values(), key=lambda f: (_RANK[f.kind], f.file, f.lines, f.text)))
 
     def add(self, run: Run, result: Sanitized) -> None:
@@ -298,6 +330,8 @@ class _Findings:
             "outside": "out of bounds",
             "mismatch": "barriers do not match",
             "exited": "exited before a barrier",
+            "copy read": "read-after-write race",
+            "copy written": "write-after-write race",
         }.get(o.kind)
         freed = [a.instruction and a.instruction.opcode == "call" for a in accesses]
         if any(freed):
@@ -305,6 +339,8 @@ class _Findings:
             accesses = [o.second, o.first] if freed[1] else accesses
         elif o.kind in ("uninitialised", "outside"):
             accesses = [o.second]
+        elif o.kind.startswith("copy "):
+            accesses = [o.first, o.second]
         elif kind is None or o.kind == "equal value":
             accesses = list(self._order.first(o.first, o.second))
             kind = kind or _race(*(_reads(a, o.space) for a in accesses))
@@ -333,6 +369,8 @@ class _Findings:
         )
 
     def _advice(self, advice: str, o: Observation) -> str:
+        if o.kind.startswith("copy "):
+            return _WAIT
         if o.scope == "grid":
             return (
                 "No barrier orders blocks: let each write its own elements, use atomics, or make "
@@ -350,22 +388,16 @@ class _Findings:
             return f"a local variable+{o.offset:,}"
         for extent, address in run.addresses.items():
             if address == o.start:
-                return f"{self._argument(extent)}+{o.offset:,}"
+                return f"{self.launch.name(extent)}+{o.offset:,}"
         for name, (address, _) in run.function.variables().items():
             if address == o.start:
                 return f"{simt.plain_name(name)}+{o.offset:,}"
         return f"malloc()ed memory+{o.offset:,}"
 
-    def _argument(self, extent: Extent) -> str:
-        for k, a in enumerate(self.launch.arguments):
-            if getattr(a, "of", None) == extent:
-                return f"argument {k}"
-        return "an argument"
-
     def _never(self, run: Run, start: int, left: np.ndarray, written: int) -> Finding:
         original = next(s for s, a in run.addresses.items() if a == start)
         size = run.replica.data[original].nbytes // (len(left) + written)
-        name = self._argument(original)
+        name = self.launch.name(original)
         severity, advice = KINDS["never written"]
         what = "no element" if not written else f"{written:,} of {written + len(left):,} elements"
         text = (
@@ -387,14 +419,17 @@ class _Findings:
         if fault.kind not in _FAULTS:
             raise fault
         kind = _FAULTS[fault.kind]
-        if kind == "out of bounds" and "freed" in fault.detail:
-            kind = "use after free"
+        place, freed = self._fault_place(run, fault), run.freed(fault.address)
+        if freed:
+            kind, place = "use after free", freed
         severity, advice = KINDS[kind]
-        place = self._fault_place(run, fault)
+        run.explain(fault)
         detail = re.sub(r" at 0x[0-9a-f]+", "", re.sub(r"0x[0-9a-f]+, ", "", fault.detail))
-        threads = ((fault.block, fault.thread),) if fault.block is not None else ()
-        who = f"Thread {_dim(fault.thread)} of block {_dim(fault.block)}: " if threads else ""
-        lines = (fault.line,) if fault.line else ()
+        apart = sorted(fault.others[:2]) or [(fault.line, fault.thread)]
+        known = fault.block is not None
+        threads = tuple((fault.block, thread) for _, thread in apart) if known else ()
+        who = f"Thread {_dim(fault.thread)} of block {_dim(fault.block)}: " if known else ""
+        lines = tuple(line for line, _ in apart if line)
         return Finding(kind, severity, lines, fault.file, threads, place, 1,
                        f"{who}{detail}.", advice)  # fmt: skip
 
@@ -407,7 +442,7 @@ class _Findings:
         own = fault.allocation or run.memory.find(fault.address)
         for start, address in run.addresses.items():
             if own is not None and address == own[0]:
-                return f"{self._argument(start)}+{fault.address - address:,}"
+                return f"{self.launch.name(start)}+{fault.address - address:,}"
         return ""
 
 
@@ -477,6 +512,11 @@ def _sentence(kind: str, o: Observation, accesses: list[Access], threads: tuple,
         return f"{capital(who(0))} and {who(1)} write {same} to {place} at once."
     if kind == "equal values written":
         return f"{capital(who(0))} and {who(1)} write the same value to {place}, in no order."
+    if o.kind.startswith("copy "):
+        return (
+            f"{capital(who(0))} copies to {place} on {line(0)} (cp.async), {who(1)} {verb(1)} it "
+            f"on {line(1)} before the copy has been waited for."
+        )
     between = {
         "warp": "no __syncwarp() between them",
         "block": "no barrier between them",

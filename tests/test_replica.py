@@ -178,29 +178,101 @@ def test_what_pycuda_copies_by_itself(autoinit):
 
 
 def test_memory_that_has_been_freed(autoinit):
-    array, raw = upload(zeros()), driver().mem_alloc(256)
+    from pycuda.gpuarray import to_gpu
+
+    array, raw, gpuarray = upload(zeros()), driver().mem_alloc(256), to_gpu(zeros())
     array.free()
-    address = int(raw)
     raw.free()
-    for argument in (array, address):
-        with pytest.raises(DoesNotFit, match="argument 0 is "):
+    gpuarray.gpudata.free()
+    for argument in (array, raw, gpuarray):
+        name = type(argument).__name__
+        text = rf"argument 0 is a {name} whose memory has been freed \(use after free\)"
+        with pytest.raises(DoesNotFit, match=text):
+            profile((ADD, "add"), argument, np.int32(3), **SHAPE)
+    with pytest.raises(DoesNotFit, match="argument 0 is "):
+        profile((ADD, "add"), int(raw), np.int32(3), **SHAPE)
+
+
+def test_the_address_of_freed_memory_as_a_number(autoinit):
+    if autoinit.backend == "gpu":
+        pytest.skip("nobody on a GPU knows what a mere address has been")
+    raw = driver().mem_alloc(256)
+    address = int(raw) + 4
+    raw.free()
+    for argument in (address, np.uint64(address)):
+        with pytest.raises(DoesNotFit, match="has been freed"):
             profile((ADD, "add"), argument, np.int32(3), **SHAPE)
 
 
 POINTERS = """\
-struct Pair { float *p; int n; };
-__global__ void array(float **a) { a[0][threadIdx.x] = 1.0f; }
-__global__ void structure(Pair s) { s.p[threadIdx.x] = 1.0f; }
+struct Pair { int n; float *p; };
+__global__ void array(float **a) { a[1][threadIdx.x] += 1.0f; }
+__global__ void structure(Pair s) { s.p[threadIdx.x] += 1.0f; }
 """
 
 
-def test_pointers_inside_arguments_are_an_error(autoinit):
-    with upload(zeros()) as d:
-        pair = np.zeros(1, np.dtype([("p", np.uint64), ("n", np.int32)], align=True))
-        pair["p"] = int(d)
-        for name, argument in (("array", np.array([int(d)], np.uint64)), ("structure", pair[0])):
-            with pytest.raises(simt.Fault, match="only arrays that are arguments are copied"):
-                profile((POINTERS, name), argument, **SHAPE)
+def pair(pointer: int) -> np.void:
+    found = np.zeros(1, np.dtype([("n", np.int32), ("p", np.uint64)], align=True))
+    found["p"] = pointer
+    return found[0]
+
+
+def test_what_pointers_in_arguments_point_to_is_copied(autoinit):
+    with upload(zeros()) as d, upload(np.array([0, int(d) + 128], np.uint64)) as table:
+        host = np.array([5, int(d) + 128], np.uint64)
+        for times, (name, argument) in enumerate(
+            [("array", table), ("array", host), ("structure", pair(int(d) + 128))], 1
+        ):
+            before = d.download()
+            profile((POINTERS, name), argument, **SHAPE)
+            assert (d.download() == before).all()
+            profile((POINTERS, name), argument, write=True, **SHAPE)
+            assert (d.download() == times * (np.arange(64) >= 32)).all()
+        assert host.tolist() == [5, int(d) + 128]
+        assert table.download().tolist() == [0, int(d) + 128]
+
+
+def test_pointers_that_a_kernel_moves_are_the_device_s_again(autoinit):
+    swap = "__global__ void swap(float **a) { float *p = a[0]; a[0] = a[1]; a[1] = p; }\n"
+    with upload(zeros()) as d, upload(zeros()) as e:
+        table = np.array([int(d), int(e) + 256], np.uint64)
+        profile((swap, "swap"), table, grid=1, block=1, write=True)
+        assert table.tolist() == [int(e) + 256, int(d)]
+
+
+def test_a_list_whose_end_points_to_its_start(autoinit):
+    follow = """\
+struct Node { Node *next; long value; };
+__global__ void follow(Node *n, long *sum)
+{
+    for (Node *at = n->next; at != n; at = at->next)
+        *sum += at->value;
+}
+"""
+    nodes = [driver().mem_alloc(16) for _ in range(3)]
+    for k, node in enumerate(nodes):
+        driver().memcpy_htod(node, np.array([int(nodes[(k + 1) % 3]), 10 + k], np.uint64))
+    total = np.zeros(1, np.int64)
+    profile((follow, "follow"), nodes[0], total, grid=1, block=1, write=True)
+    assert total[0] == 11 + 12
+
+
+def test_an_address_that_the_kernel_makes_of_numbers_is_an_error(autoinit):
+    made = "__global__ void made(long half) { ((float *)(2 * half))[threadIdx.x] = 1.0f; }\n"
+    with upload(zeros()) as d, pytest.raises(simt.Fault, match="only copies of arrays"):
+        profile((made, "made"), np.int64(int(d) // 2), **SHAPE)
+
+
+def test_a_pointer_in_an_argument_to_freed_memory(autoinit):
+    if autoinit.backend == "gpu":
+        pytest.skip("nobody on a GPU knows what a mere address has been")
+    d = upload(zeros())
+    table, structure = np.array([0, int(d)], np.uint64), pair(int(d))
+    d.free()
+    for name, argument in (("array", table), ("structure", structure)):
+        text = r"use after free: .* at \*\(argument 0\+8\)\+0, which was freed before the launch"
+        with pytest.raises(simt.Fault, match=text):
+            profile((POINTERS, name), argument, **SHAPE)
 
 
 VARIABLES = """\
@@ -247,11 +319,13 @@ def test_a_module_s_variables_are_as_they_are_now(module):
         assert (d.download() == a).all()
 
 
-def test_a_pointer_in_a_variable_is_an_error(module):
+def test_what_a_pointer_in_a_variable_points_to_is_copied(module):
     with upload(zeros()) as d:
         driver().memcpy_htod(module.get_global("p")[0], np.uint64(int(d)))
-        with pytest.raises(simt.Fault, match="only arrays that are arguments are copied"):
-            profile(module.get_function("through"), **SHAPE)
+        profile(module.get_function("through"), write=True, **SHAPE)
+        assert (d.download() == (np.arange(64) < 32)).all()
+    with pytest.raises(simt.Fault, match=r"use after free: .* at \*\(p\+0\)\+0, which was freed"):
+        profile(module.get_function("through"), **SHAPE)
 
 
 def test_dynamic_shared_memory(module):

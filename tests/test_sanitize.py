@@ -9,7 +9,7 @@ import pytest
 
 from helpers import sanitize as module
 from helpers.kernels import KERNELS
-from helpers.memory import allocate, upload
+from helpers.memory import allocate, driver, upload
 from helpers.sanitize import KINDS, sanitize
 
 ORDERS = ("forward", "reversed", 0, 7)
@@ -234,7 +234,8 @@ __global__ void f(float *x)
 }
 """
     f, report = finding(source, np.zeros(64, np.float32), kind="deadlock", grid=1, block=64)
-    assert f.lines == (3,) and "(line 3)" in f.text and not report.ok
+    assert f.lines == (3, 5) and "(line 3)" in f.text and "ended on line 5" in f.text
+    assert f.threads == (((0, 0, 0), (0, 0, 0)), ((0, 0, 0), (32, 0, 0))) and not report.ok
 
 
 def test_lanes_that_miss_a_barrier_are_a_finding_and_no_hang():
@@ -248,7 +249,45 @@ __global__ void f(float *x, int n)
 """
     f, _ = finding(source, np.zeros(32, np.float32), np.int32(5), kind="divergent barrier",
                    grid=1, block=32)  # fmt: skip
-    assert f.lines == (4,)
+    assert f.lines == (4, 5) and "goes on at line 5 and ends without it" in f.text
+    assert f.threads == (((0, 0, 0), (0, 0, 0)), ((0, 0, 0), (5, 0, 0)))
+
+
+DIVERGENT = """\
+__global__ void f(float *x)
+{
+    __shared__ float s[64];
+    __shared__ int flag;
+    int t = threadIdx.x;
+    s[t] = flag = 0;
+    if (t < 8) {
+        x[t] = 1;
+        __syncthreads();
+    } else {
+        x[t] = 2;
+        ELSE
+        x[t] += s[t ^ 1];
+    }
+    AFTER
+}
+"""
+
+
+@pytest.mark.parametrize("otherwise, after, lines, text", [
+    ("__syncthreads();", "", (9, 12), "goes to the barrier on line 9 instead"),
+    ("", "__syncthreads();", (9, 15), "goes to the barrier on line 15 instead"),
+    ("", "x[t] += 1;", (9, 15), "goes on at line 15 and ends without it"),
+    ("", "__syncwarp();", (9, 15), "waits at the __syncwarp() on line 15"),
+    ("", "if (x[t] > 1) __syncthreads();", (9, 15), "it is on line 15"),
+])  # fmt: skip
+def test_where_the_threads_are_that_a_barrier_misses(otherwise, after, lines, text):
+    source = DIVERGENT.replace("ELSE", otherwise).replace("AFTER", after)
+    for order in ORDERS:
+        report = sanitize((source, "f"), np.zeros(64, np.float32), grid=1, block=64, order=order)
+        f = next(f for f in report.findings if f.kind == "divergent barrier")
+        assert f.lines == lines and text in f.text
+        marked = report._repr_mimebundle_()["text/html"].count("background: rgba(213")
+        assert marked == len([g for g in report.findings for _ in set(g.lines)])
 
 
 def test_memory_of_malloc():
@@ -278,6 +317,73 @@ __global__ void f(float *x)
 """
     f, report = finding(source, np.zeros(4, np.float32), kind="use after free", grid=1, block=4)
     assert f.lines == (5, 6) and [one.kind for one in report.findings] == ["use after free"]
+
+
+COPY = """\
+__global__ void copy(const float *x, float *y)
+{
+    y[threadIdx.x] = x[threadIdx.x];
+}
+__global__ void first(float **a, float *y)
+{
+    y[threadIdx.x] = a[1][threadIdx.x];
+}
+__global__ void ignore(const float *x, float *y)
+{
+    y[threadIdx.x] = 1;
+}
+"""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("made", ["DeviceArray", "DeviceAllocation", "GPUArray"])
+def test_an_argument_that_the_host_has_freed(autoinit, made, order):
+    from pycuda.gpuarray import to_gpu
+
+    x, y = np.ones(64, np.float32), np.zeros(64, np.float32)
+    argument = {"DeviceArray": upload, "GPUArray": to_gpu}.get(made, driver().to_device)(x)
+    assert sanitize((COPY, "copy"), argument, y, grid=1, block=64).ok
+    (argument.gpudata if made == "GPUArray" else argument).free()
+    report = sanitize((COPY, "copy"), argument, y, grid=1, block=64, order=order)
+    (f,) = report.findings
+    assert (f.kind, f.severity, f.lines) == ("use after free", "error", (3,)) and not report.ok
+    assert f.place.startswith("argument 0+") and "argument 0" in f.text
+    assert "freed before the launch" in f.text
+    # A pointer that nobody uses does no harm.
+    assert sanitize((COPY, "ignore"), argument, y, grid=1, block=64).ok
+
+
+def test_an_array_behind_a_pointer_that_the_host_has_freed(autoinit):
+    if autoinit.backend == "gpu":
+        pytest.skip("nobody on a GPU knows what a mere address has been")
+    y = np.zeros(64, np.float32)
+    with upload(y) as kept:
+        gone = upload(y)
+        table = np.array([int(kept), int(gone)], np.uint64)
+        assert sanitize((COPY, "first"), table, y, grid=1, block=64).ok
+        gone.free()
+        for argument in (table, driver().to_device(table)):
+            (f,) = sanitize((COPY, "first"), argument, y, grid=1, block=64).findings
+            assert (f.kind, f.lines, f.place) == ("use after free", (7,), "*(argument 0+8)+0")
+
+
+def test_memory_that_is_freed_is_not_given_to_the_next_at_once(autoinit):
+    """So that the pointer to it is known for what it is."""
+    if autoinit.backend == "gpu":
+        pytest.skip("a GPU's driver chooses the place")
+    x = np.zeros(64, np.float32)
+    gone = driver().to_device(x)
+    gone.free()
+    with upload(x):
+        (f,) = sanitize((COPY, "copy"), gone, x, grid=1, block=64).findings
+        assert f.kind == "use after free"
+
+
+def test_a_report_says_that_it_does_not_tell_all():
+    report = dataclasses.replace(exchange(), lost=12345)
+    for text in (str(report), report._repr_mimebundle_()["text/html"]):
+        assert "12,345 more of these kinds, between too many lines to tell them all" in text
+    assert exchange().lost == 0
 
 
 def test_findings_are_values():

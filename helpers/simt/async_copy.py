@@ -36,7 +36,7 @@ _MASK, _SOURCE, _TARGET, _GROUP, _SOURCES, _TARGETS, _SIZES = 8, 16, 24, 64, 192
 _ENTRY = 704
 # Where code sanitizes, what notes the writes of a copy: a function, and its arguments. Its targets
 # are always one a lane.
-_ID, _WARP, _STATE, _NOTE = 32, 36, 40, 48
+_ID, _WARP, _STATE, _NOTE, _ISSUED = 32, 36, 40, 48, 56
 AREA_BYTES = _RING + CAPACITY * _ENTRY
 
 
@@ -161,8 +161,11 @@ def _noting(entry: str, mask: str) -> str:
   %note = load ptr, ptr %note.p
   %targets.p = {_at(entry, _TARGETS)}
   %targets = load {_V}, ptr %targets.p, align 64
+  %issued.p = {_at(entry, _ISSUED)}
+  %issued = load i32, ptr %issued.p
   %places = zext {_V} %targets to {_W}
-  call void %note(ptr %state, {_W} %places, i32 {mask}, i32 %warp, i32 %id, i32 0, ptr null)"""
+  call void %note(ptr %state, {_W} %places, i32 {mask}, i32 %warp, i32 %id, i32 %issued,
+                  ptr null)"""
 
 
 # -- cp.async (9.7.9.25.3.1) ----------------------------------------
@@ -225,9 +228,10 @@ def _copy(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     if e.sanitizing:
         targets = Lanes("i64", e.spread(to), None)
         _note(e, entry, target, targets, _TARGET + 40, _TARGETS)
-        note = e.sanitizing.copied(replace(target, count=size // 4))
+        note, issued = e.sanitizing.copies(replace(target, count=size // 4), to)
         for kind, value, at in (("i32", str(e.id_of(i)), _ID), ("i32", "%w", _WARP),
-                                ("ptr", "%s", _STATE), ("ptr", note, _NOTE)):  # fmt: skip
+                                ("ptr", "%s", _STATE), ("ptr", note, _NOTE),
+                                ("i32", issued, _ISSUED)):  # fmt: skip
             e.line(f"store {kind} {value}, ptr {e.op(_at(entry, at))}")
     return []
 

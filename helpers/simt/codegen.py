@@ -16,7 +16,8 @@ every entry instead; in large kernels many registers are never anywhere but in t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from . import async_copy, barriers, frames, instructions, names, ptx, runtime, tensor, warp
@@ -36,6 +37,7 @@ from .shapes import LANES, Geometry, Shapes, is_widening, signed, width
 from .stack import STACK_BYTES, function_address
 from .table import only
 from .tracing import Tracing
+from .whereabouts import Ahead, ahead
 
 _NOTHING = {
     "membar",
@@ -75,6 +77,7 @@ class Layout:
     frame_bytes: int = 0
     sources: list[ptx.Instruction] = field(default_factory=list)  # by instruction id
     resumes: list[ptx.Instruction | None] = field(default_factory=list)  # by resume point - 1
+    places: list[Ahead] = field(default_factory=list)  # of lanes that miss at a barrier
     counters: Counters | None = None  # of code that counts
     granule: int = 0  # of code that sanitizes; and the accesses that a fence may follow
     fences: set[int] = field(default_factory=set)
@@ -973,7 +976,9 @@ class _Kernel(Emitter):
             raise self.unsupported(i.text)
         if scope is not self.structure.root or i.guard:
             alive = self.op("load i32, ptr %alive")
-            self._fault_if(_BARRIER, i, self.op(f"xor i32 {alive}, {self.mask}"))
+            missing = self.op(f"xor i32 {alive}, {self.mask}")
+            note = lambda: self._note_place(block, scope, i, missing)  # noqa: E731
+            self._fault_if(_BARRIER, i, missing, note)
         if self.sanitizing and not self.whole:
             first = "-1" if self.geometry.whole_warps else "%first_mask"
             self.sanitizing.at_barrier(first, len(self.resumes) + 1)
@@ -999,6 +1004,27 @@ class _Kernel(Emitter):
         if barrier.kind == "red":
             self._reduction(block, i, barrier, number)
 
+    def _note_place(self, block: int, scope: Scope, i: ptx.Instruction, missing: str) -> None:
+        """Records where the first of the lanes is that a barrier misses."""
+        loops, place = self.structure.waiting_loops, "0"
+
+        def number(at: int, first: int = 0) -> int:
+            self.layout.places.append(ahead(self.graph, loops, at, first))
+            return len(self.layout.places)
+
+        if i.guard:
+            after = [id(one) for one in self.graph.blocks[block].instructions].index(id(i)) + 1
+            place = str(number(block, after))
+        lane = self.op(f"and i32 {missing}, {self.op(f'sub i32 0, {missing}')}")
+        for mask in self._elsewhere(scope):
+            at = int(re.sub(r"\D", "", mask))
+            here = self.op(f"and i32 {self.op(f'load i32, ptr {mask}')}, {lane}")
+            some = self.op(f"icmp ne i32 {here}, 0")
+            place = self.op(f"select i1 {some}, i32 {number(at)}, i32 {place}")
+        for name, value in (("fault_place", place), ("fault_others", self.mask)):
+            tag = self.fresh("f")[1:]
+            self.lines += runtime.store_field("i32", value, "%cx", Context, name, tag).splitlines()
+
     def _uniform(self, i: ptx.Instruction, operand) -> str:
         """A barrier's number or count: that of the first active lane, and of all others."""
         value = self.lanes(operand, "u32")
@@ -1012,12 +1038,17 @@ class _Kernel(Emitter):
         self._fault_if(_BARRIER, i, self.op(f"and i32 {others}, {self.mask}"))
         return chosen
 
-    def _fault_if(self, kind: int, i: ptx.Instruction, mask: str) -> str:
-        """A fault if any lane is in mask; the label where there was none."""
+    def _fault_if(
+        self, kind: int, i: ptx.Instruction, mask: str, before: Callable[[], None] | None = None
+    ) -> str:
+        """A fault if any lane is in mask, after what `before` emits; the label where there was
+        none."""
         some = self.op(f"icmp ne i32 {mask}, 0")
         bad, good = self.fresh("bad")[1:], self.fresh("good")[1:]
         self.line(f"br i1 {some}, label %{bad}, label %{good}, !prof !2")
         self.label(bad)
+        if before is not None:
+            before()
         self._fault(kind, self._ids[id(i)], mask)
         self.label(good)
         return good

@@ -43,7 +43,8 @@ class Fault(SimtError):
     kind is one of "out of bounds", "misaligned", "barrier", "trap", "index overflow"; block and
     thread are (x, y, z); address is the byte address at fault (0 where there is none); allocation
     is (start, bytes) of what the pointer was made to point into, if that is known; detail is the
-    sentence that says what was wrong.
+    sentence that says what was wrong. others: (line, thread) of the threads that a barrier or a
+    deadlock keeps apart, one for each line they are at, where it is known.
     """
 
     kind: str
@@ -55,6 +56,7 @@ class Fault(SimtError):
     thread: tuple[int, int, int] | None = None
     address: int = 0
     allocation: tuple[int, int] | None = None
+    others: tuple[tuple[int, tuple[int, int, int]], ...] = ()
 
     def __str__(self) -> str:
         parts = []

@@ -18,6 +18,7 @@ from .errors import Fault, OutOfMemory
 ALIGNMENT = 512
 HEAP_BYTES = 8 << 20  # CUDA's default for malloc() in kernels
 GUARD = 4096  # more than the widest access of one warp (32 lanes of 16 bytes) on either side
+LATE = 64  # how many freed allocations are known as such: their places are not used again so long
 
 
 class Memory:
@@ -44,7 +45,7 @@ class Memory:
         self._end = base + len(self._map) - GUARD
         self._starts: list[int] = []  # sorted
         self._sizes: dict[int, int] = {}
-        self._freed: dict[int, int] = {}  # start -> bytes, for the message of a late access
+        self._freed: dict[int, int] = {}  # start -> bytes, for late accesses; the last ones freed
         self._heap: Heap | None = None
 
     def allocate(self, nbytes: int) -> int:
@@ -70,14 +71,16 @@ class Memory:
         return address
 
     def _first_fit(self, nbytes: int) -> int:
-        candidate = self._first
-        for start in self._starts:
-            if start - candidate >= nbytes + GUARD:
+        """Where the bytes fit: not where something was freed lately, as long as there is room."""
+        for taken in ({**self._freed, **self._sizes}, self._sizes):
+            candidate = self._first
+            for start in sorted(taken):
+                if start - candidate >= nbytes + GUARD:
+                    return candidate
+                candidate = -(-(start + taken[start] + GUARD) // ALIGNMENT) * ALIGNMENT
+            if candidate + nbytes <= self._end:
                 return candidate
-            candidate = -(-(start + self._sizes[start] + GUARD) // ALIGNMENT) * ALIGNMENT
-        if candidate + nbytes > self._end:
-            raise OutOfMemory(f"out of memory: no hole of {nbytes:,} bytes is left")
-        return candidate
+        raise OutOfMemory(f"out of memory: no hole of {nbytes:,} bytes is left")
 
     def free(self, address: int) -> None:
         """Takes an allocation back; ValueError if `address` is not the start of a live one."""
@@ -85,6 +88,7 @@ class Memory:
             raise ValueError(f"0x{address:x} is not the start of a live allocation")
         nbytes = self._sizes.pop(address)
         self._starts.remove(address)
+        self._freed.pop(next(iter(self._freed)) if len(self._freed) == LATE else 0, None)
         self._freed[address] = nbytes
         self.used -= nbytes
         self._give_pages_back(address, nbytes)
@@ -104,6 +108,12 @@ class Memory:
             if address < start + self._sizes[start]:
                 return start, self._sizes[start]
         return None
+
+    def find_freed(self, address: int) -> tuple[int, int] | None:
+        """(start, nbytes) of the allocation that contained `address` and was freed, if it is known
+        and nothing else is there now."""
+        known = ((s, n) for s, n in self._freed.items() if s <= address < s + n)
+        return None if self.find(address) else next(known, None)
 
     def heap(self) -> Heap:
         """What malloc() in kernels takes from; made when first asked for."""
@@ -143,12 +153,12 @@ class Memory:
             return f"{where}, {past:,} bytes past its end" if past > 0 else where
         if own is not None and abs(address - own[0]) < 1 << 40:
             return f"0x{address:x}, " + _beside(address, *own)
-        for start, size in self._freed.items():
-            if start <= address < start + size:
-                return (
-                    f"0x{address:x}, byte {address - start:,} of a {size:,}-byte allocation "
-                    "that has been freed"
-                )
+        freed = self.find_freed(address)
+        if freed is not None:
+            return (
+                f"0x{address:x}, byte {address - freed[0]:,} of a {freed[1]:,}-byte allocation "
+                "that has been freed"
+            )
         if address < 4096:
             return f"0x{address:x}, a null pointer"
         i = bisect.bisect_right(self._starts, address) - 1

@@ -466,21 +466,27 @@ class _Run:
         c.fault_warp = next(w for w, state in enumerate(states) if state >= least)
         frame = c.frames + c.fault_warp * self.code.layout.frame_bytes
         mask = ctypes.c_uint32.from_address(frame).value  # the lanes in the loop
-        c.fault_lane = (mask & -mask).bit_length() - 1 if least == READY else 0
+        c.fault_lane = _lowest(mask) if least == READY else 0
         self.launch.stop = 1  # the other workers would find the same
 
     def _deadlock(self, i: ptx.Instruction, c: Context) -> str:
         if not self._can_run(c):
-            waiting = [state & WROTE - 1 for state in self._states(c) if state > 0]
-            lines = sorted({self.code.layout.resumes[state - 1].line for state in waiting} - {0})
+            waiting = [state for state in self._states(c) if state > 0]
+            lines = sorted({self._resumes_at(state).line for state in waiting} - {0})
             on = f" (line {', '.join(map(str, lines))})" if lines else ""
+            ended = [self._ended(c, w) for w, state in enumerate(self._states(c)) if state < 0]
+            lines = sorted({i.line for i in ended if i is not None} - {0})
+            off = f"; the others have ended on line {', '.join(map(str, lines))}" if lines else ""
             return (
                 f"deadlock: the {len(waiting)} warps of the block that have not ended all wait at "
-                f"barriers{on}, and none of these has as many threads as it waits for"
+                f"barriers{on}, and none of these has as many threads as it waits for{off}"
             )
+        lines = sorted({self._resumes_at(state).line for state in self._states(c)
+                        if 0 < state < READY} - {0})  # fmt: skip
+        on = f"; other warps of its block wait at the barrier on line {lines[0]}" if lines else ""
         return (
             "deadlock: this thread waits in a loop for something that no thread which can run will "
-            f"do (for {DEADLOCK_AFTER:g} s all of them have only polled)"
+            f"do (for {DEADLOCK_AFTER:g} s all of them have only polled){on}"
         )
 
     def _host_call(self, context: int, number: int, mask: int, warp: int) -> int:
@@ -514,13 +520,16 @@ class _Run:
         kind = FAULT_KINDS[c.fault_kind]
         layout = self.code.layout
         if kind == "deadlock":
-            i = layout.resumes[(self._states(c)[c.fault_warp] & WROTE - 1) - 1]
+            i = self._resumes_at(self._states(c)[c.fault_warp])
         else:
             i = layout.sources[c.fault_instruction]
         x, y, _ = self.code.geometry.block
-        linear = c.fault_warp * LANES + c.fault_lane
-        thread = (linear % x, linear // x % y, linear // (x * y))
+
+        def place(linear: int) -> Dim:
+            return linear % x, linear // x % y, linear // (x * y)
+
         detail = getattr(self, "_" + kind.replace(" ", "_"))(i, c)
+        others = self._apart(i, c) if kind in ("barrier", "deadlock") else []
         return Fault(
             kind,
             detail,
@@ -528,10 +537,37 @@ class _Run:
             PurePath(i.file).name,
             i.line,
             (c.block_x, c.block_y, c.block_z),
-            thread,
+            place(c.fault_warp * LANES + c.fault_lane),
             c.fault_address,
             self._own(i),
+            tuple((line, place(thread)) for line, thread in others),
         )
+
+    def _apart(self, i: ptx.Instruction, c: Context) -> list[tuple[int, int]]:
+        """(line, thread) of threads that wait in vain for one another, one for each line."""
+        first = c.fault_warp * LANES
+        if FAULT_KINDS[c.fault_kind] == "barrier":
+            if not c.fault_place:
+                return []
+            line, _ = self.code.layout.places[c.fault_place - 1].of(i)
+            return [(i.line, first + _lowest(c.fault_others)), (line, first + c.fault_lane)]
+        found = {i.line: first + c.fault_lane}
+        for w, state in enumerate(self._states(c)):
+            at = self._ended(c, w) if state < 0 else self._resumes_at(state)
+            if at is not None and at.line:
+                found.setdefault(at.line, w * LANES)
+        return list(found.items())
+
+    def _resumes_at(self, state: int) -> ptx.Instruction | None:
+        """Where a warp with this state waits, or is in a loop."""
+        return self.code.layout.resumes[(state & WROTE - 1) - 1]
+
+    def _ended(self, c: Context, warp: int) -> ptx.Instruction | None:
+        """Where a warp that has ended did so, if that is known."""
+        if self._sanitizer is None:
+            return None
+        number = self._sanitizer.shadows[c.sanitizer].state.exits[warp]
+        return self.code.layout.sources[number - 1] if number else None
 
     def _what(self, i: ptx.Instruction, c: Context) -> str:
         verb = {"ld": "read", "st": "write"}.get(i.opcode, "atomic operation")
@@ -570,9 +606,13 @@ class _Run:
 
     def _barrier(self, i: ptx.Instruction, c: Context) -> str:
         missing = (c.fault_mask & 0xFFFFFFFF).bit_count()
+        where = ""
+        if c.fault_place:
+            where = "; " + self.code.layout.places[c.fault_place - 1].of(i)[1]
         return (
             f"{missing} threads of this warp, this one the first of them, have not reached the "
-            "barrier that others of it wait at: __syncthreads() must be reached by all threads"
+            f"barrier that others of it wait at{where}: __syncthreads() must be reached by all "
+            "threads"
         )
 
     def _trap(self, i: ptx.Instruction, c: Context) -> str:
@@ -586,6 +626,11 @@ class _Run:
             "a 32-bit index wraps around between lanes of this warp, which the CPU driver cannot "
             "follow; compute it in 64 bits (size_t)"
         )
+
+
+def _lowest(mask: int) -> int:
+    """The lowest lane in a mask."""
+    return (mask & -mask).bit_length() - 1
 
 
 class _Pool:

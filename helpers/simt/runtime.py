@@ -87,6 +87,8 @@ class Context(ctypes.Structure):
         ("fault_address", c_uint64),
         ("fault_size", c_int32),
         ("fault_mask", c_int32),
+        ("fault_others", c_int32),  # of a barrier: the lanes that wait at it, and where those that
+        ("fault_place", c_int32),  # do not are: a number in Layout.places, + 1, or 0
     ]
 
 

@@ -35,6 +35,8 @@ _KINDS = {
     shadow.OUTSIDE: "outside",
     shadow.MISMATCH: "mismatch",
     shadow.EXITED: "exited",
+    shadow.COPY_READ: "copy read",
+    shadow.COPY_WRITTEN: "copy written",
 }
 
 
@@ -57,8 +59,9 @@ class Observation:
     engine ran them; "lanes differ" or "lanes equal" (two lanes of one store); "equal value" (a
     write of the value that was there); "uninitialised", "outside" (of the shared variable that the
     address comes from), "mismatch" (two barriers met), "exited" (the first has ended where the
-    second waits). offset: in bytes, in the block's shared memory, the thread's local memory, or
-    from `start` of an allocation.
+    second waits), "copy read" or "copy written" (the second has accessed what the first copies by
+    cp.async, after that was issued and before it was waited for). offset: in bytes, in the block's
+    shared memory, the thread's local memory, or from `start` of an allocation.
     """
 
     kind: str
@@ -82,6 +85,7 @@ class Sanitized:
     never: dict[int, np.ndarray]
     written: dict[int, int]  # start -> elements that have been
     unfreed: dict[tuple[str, int], tuple[int, int]]
+    lost: int  # instances of other pairs of instructions than those observed
 
 
 class _Shadow:
@@ -103,8 +107,13 @@ class _Shadow:
                     self.entries.append(array.view(np.uint32))
         self.lane_clocks = np.zeros((LANES, LANES, LANES), np.int32)
         self.state.lane_clocks = self.lane_clocks.ctypes.data
-        self.records = (Record * shadow.RECORDS)()
+        self.records = (Record * (shadow.RECORDS + shadow.LAST))()
         self.state.records = ctypes.addressof(self.records)
+
+    @property
+    def last(self) -> list[Record]:
+        """The records that others than the two instructions they name may have been counted in."""
+        return self.records[shadow.RECORDS :]
 
     def _zeros(self, nbytes: int) -> np.ndarray:
         """Pages that are only there once they are touched."""
@@ -238,13 +247,16 @@ class Sanitizer:
         for nbytes, i in self._blocks.values():
             count, total = unfreed.get((i.file, i.line), (0, 0))
             unfreed[i.file, i.line] = count + 1, total + nbytes
-        return Sanitized(tuple(o for _, o in ordered), fault, never, written, unfreed)
+        lost = sum(r.count - 1 for one in self._by_context for r in one.last if r.key)
+        return Sanitized(tuple(o for _, o in ordered), fault, never, written, unfreed, lost)
 
     def _access(self, info: int, space: str, layout, block: int) -> Access:
         number, thread = info & (shadow.IDS - 1), info >> shadow.THREAD_AT & shadow.THREAD
         rest = info >> shadow.REST_AT
         if space == "global":
             block, rest = rest >> 12, rest >> 1 & 2047
+        elif info & shadow.COPIED:
+            rest &= (shadow.COPIED >> shadow.REST_AT) - 1
         return Access(layout.sources[number], number, block, thread, rest)
 
     def _observation(self, record: Record, layout, local_stride: int) -> Observation | None:
@@ -253,6 +265,10 @@ class Sanitizer:
         space = SPACES[record.key >> shadow.SPACE_AT & 3]
         if kind in ("mismatch", "exited"):
             return self._at_barrier(record, layout, kind)
+        if space == "shared" and record.other & shadow.COPIED:
+            kind = {"read after write": "copy read", "write after write": "copy written"}.get(
+                kind, kind
+            )
         first, second = (
             self._access(info, space, layout, record.block) for info in (record.other, record.mine)
         )

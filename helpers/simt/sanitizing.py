@@ -13,6 +13,22 @@ plain read that a compare-and-swap of the same address begins with.
 
 Reads through a parameter whose array the launch does not write to (by what the kernel's stores may
 have their addresses from) need no looking at.
+
+What puts accesses of different threads in order, by the CUDA C++ Programming Guide:
+
+- __syncthreads() and the barriers of PTX, for the threads that take part ("Synchronization
+  Functions"; PTX ISA, bar.sync);
+- __syncwarp(), for the lanes in its mask: it "guarantees memory ordering among threads
+  participating in the barrier" (the same section; PTX ISA, bar.warp.sync);
+- a fence before an atomic, volatile or release access, and after it an atomic, volatile or acquire
+  access of another warp: what the first warp did before its fence comes before what the second does
+  from then on. Which flag it was is not looked at, so that this errs on the side of order.
+
+Shuffles, votes, __match_sync() and __reduce_sync() do not: they "do not imply a memory barrier.
+They do not guarantee any memory ordering" ("Warp Shuffle Functions", "Warp Vote Functions", "Warp
+Match Functions", "Warp Reduce Functions"). Nor do ldmatrix, mma and wmma, of which the PTX ISA says
+that lanes wait for each other, and nothing of memory. A fence alone orders one thread's accesses,
+not those of two.
 """
 
 from __future__ import annotations
@@ -284,11 +300,8 @@ class Sanitizing:
         words = set(i.modifiers)
         if i.opcode in ("membar", "fence"):
             self.event("release")
-            self.event("acquire")
-        elif i.name == "bar.warp.sync" or i.opcode in ("shfl", "vote", "match", "redux"):
+        elif i.name == "bar.warp.sync":
             self._meet(i.operands[-1])
-        elif i.opcode in _TOGETHER:
-            self.event("sync_warp")
         elif i.opcode == "mbarrier" and words & {"arrive", "arrive_drop"}:
             self.event("release")
             self.event("acquire")
@@ -626,9 +639,14 @@ class Sanitizing:
 
     # -- lane by lane ----------------------------------------
 
-    def copied(self, access: Access) -> str:
-        """The function that is called when a cp.async has written to shared memory."""
-        return self._lanes_function("copy", access)
+    def copies(self, access: Access, address: Lanes) -> tuple[str, str]:
+        """At a cp.async, which is a write to `access` at any time from now until it is waited for:
+        the function that is then to be called, and the tick that is to be given to it."""
+        self._lanes("issue", access, address, self.e.id_of(self.e.instruction), False, "null")
+        e, p = self.e, self._entry_field("tick")
+        now = e.op(f"load i32, ptr {p}")
+        e.line(f"store i32 {e.op(f'add i32 {now}, 1')}, ptr {p}")
+        return self._lanes_function("copy", access), now
 
     def _lanes(
         self, operation: str, access: Access, address: Lanes, number: int, strong: bool, values: str
@@ -820,6 +838,8 @@ def _row(ir: Ir, operation: str, n: int) -> None:
 
 
 def _lane_by_lane(ir: Ir, operation: str, count: int, element: int, kind: int, g: int) -> None:
+    """operation: "read", "write", "atomic", or of a cp.async "issue" and "copy", for which %strong
+    is the tick of its issue."""
     e = ir.e
     e.label("entry")
     spaces = [
@@ -845,7 +865,8 @@ def _lane_by_lane(ir: Ir, operation: str, count: int, element: int, kind: int, g
                 at = ir.op(f"select i1 {inside}, i64 {off}, i64 {at}")
         info = ir.op(f"call i64 @san.info(ptr %s, ptr {sp}, i32 %w, i32 %id, i32 {lane})")
         me = ir.op(f"or i32 {ir.op('shl i32 %w, 5')}, {lane}")
-        me = ir.op(f"or i32 {me}, %strong")
+        if operation != "copy":
+            me = ir.op(f"or i32 {me}, %strong")
         lane64 = ir.op(f"zext i32 {lane} to i64")
         for k in range(count):
             unwritten = "true"
@@ -857,6 +878,9 @@ def _lane_by_lane(ir: Ir, operation: str, count: int, element: int, kind: int, g
                     found = ir.op(f"call i1 @san.read({arguments})")
                     unwritten = ir.op(f"and i1 {unwritten}, {found}")
                     continue
+                if operation == "copy":
+                    ir.line(f"call void @san.copied({arguments}, i32 %strong)")
+                    continue
                 value = "null"
                 if operation == "write":
                     value = ir.at("%values", ir.op(f"mul i64 {lane64}, {element}"))
@@ -865,7 +889,7 @@ def _lane_by_lane(ir: Ir, operation: str, count: int, element: int, kind: int, g
                     found = ir.op(f"call i1 @san.unwritten(ptr %s, ptr {sp}, i64 {index})")
                     unwritten = ir.op(f"and i1 {unwritten}, {found}")
                 ir.line(f"call void @san.write({arguments}, i32 {g}, ptr {value}, i64 {element})")
-            if operation in ("write", "copy"):
+            if operation in ("write", "issue", "copy"):
                 continue
             first = ir.op(f"add i64 {at}, {k * element}")
             ir.when(

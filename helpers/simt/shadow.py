@@ -16,15 +16,16 @@ or first reader, of a second one, and of one in another block:
 
     bits 0..17   the instruction's id
         18..27   the thread
-        28..63   its position; in global memory the block (24 bits), the position (11 bits), and
-                 whether the warp had seen what others have published
+        28..63   its position (shared memory: bit 63 for a cp.async that was waited for); in global
+                 memory the block (24 bits), the position (11 bits), and whether the warp had seen
+                 what others have published
 
 Order. `clocks[w][v]` is the last tick of warp v that warp w comes after (a vector clock). An access
 comes after another if that is by the same thread, or of a tick that its warp's clock covers. A
-barrier brings all clocks up to the present, a __syncwarp() or a shuffle that of the warp for
-itself (of some lanes only: their `lane_clocks`), a fence publishes (`released`) what an atomic or
-volatile read takes over. Below `limit[w]` all entries are in order for warp w: one comparison
-settles nearly every access.
+barrier brings all clocks up to the present, a __syncwarp() that of the warp for itself (of some
+lanes only: their `lane_clocks`), a fence publishes (`released`) what an atomic or volatile read
+takes over. Below `limit[w]` all entries are in order for warp w: one comparison settles nearly
+every access.
 
 Read entries saturate: once several warps have read a granule since the last barrier the next ones
 store nothing.
@@ -47,6 +48,7 @@ THREAD = 1023
 FREED = (1 << 32) - (1 << TICK) | WARPS  # in conflict with every later access
 LAST_TICK = (1 << 32 - TICK) - 1024
 THREAD_AT, REST_AT = 18, 28
+COPIED = 1 << 63
 IDS = 1 << THREAD_AT
 
 SHARED, LOCAL, GLOBAL, GENERIC = range(4)
@@ -55,9 +57,11 @@ SHARED, LOCAL, GLOBAL, GENERIC = range(4)
 READ_AFTER, WRITE_AFTER_READ, WRITE_AFTER = 0, 1, 2  # an access and an earlier one
 SAME, EQUAL_LANES, EQUAL = 3, 4, 5  # lanes of one store; write of the value that is there
 UNINITIALISED, OUTSIDE, MISMATCH, EXITED = 6, 7, 8, 9
+COPY_READ, COPY_WRITTEN = 10, 11  # a cp.async, and an access before it has been waited for
 IN_WARP, IN_BLOCK, IN_GRID = range(3)
 KIND_AT, SCOPE_AT, SPACE_AT, ACQUIRED_AT = 36, 40, 42, 44
-RECORDS = 4096  # slots of the table
+RECORDS = 4096  # slots of the table; where it is full there is
+LAST = 256  # one more for each kind, scope and space
 RANGES = 16
 BARRIERS = 16
 PARAMETERS = 32
@@ -254,6 +258,8 @@ def declare(e: Emitter) -> None:
     e.function("@san.read", f"i1 @san.read({arguments}) noinline", lambda: _read(ir))
     head = f"void @san.write({arguments}, i32 %bytes, ptr %value, i64 %stride) noinline"
     e.function("@san.write", head, lambda: _write(ir))
+    head = f"void @san.copied({arguments}, i32 %issued) noinline"
+    e.function("@san.copied", head, lambda: _copied(ir))
     for name, body in _EVENTS.items():
         more = ", i32 %number" if name in ("arrive", "join") else ""
         head = f"void @san.{name}(ptr %s, i32 %w{more}) noinline"
@@ -313,7 +319,7 @@ def _sync_warp(ir: Ir) -> None:
 
 def _sync_lanes(ir: Ir) -> None:
     """The lanes in %mask meet, each with its members: for all of which a lane comes after what
-    any of them came after."""
+    any of them came after. A lane that its own mask leaves out meets nobody."""
     ir.e.label("entry")
     active = ir.op(f"bitcast i32 %mask to {vector('i1')}")
     partial = ir.op(f"icmp ne {_V32} %members, splat (i32 -1)")
@@ -336,7 +342,8 @@ def _sync_lanes(ir: Ir) -> None:
 
         def work() -> None:
             members = ir.op(f"extractelement {_V32} %members, i32 {lane}")
-            members = ir.op(f"or i32 {members}, {bit}")
+            named = ir.op(f"icmp ne i32 {ir.op(f'and i32 {members}, {bit}')}, 0")
+            members = ir.op(f"select i1 {named}, i32 {members}, i32 {bit}")
             inside = ir.op(f"bitcast i32 {members} to {vector('i1')}")
             first = ir.op(
                 f"select {vector('i1')} {inside}, {_V32} {ir.e.splat('i32', now)}, "
@@ -547,7 +554,11 @@ def _compare_places(ir: Ir, number: str | None = None) -> None:
 
 
 def _report(ir: Ir) -> None:
-    """Counts a finding. kind: all of the key that is not the two instructions' ids."""
+    """Counts a finding. kind: all of the key that is not the two instructions' ids.
+
+    Where the table is full, findings of one kind, scope and space share a record, so that none of
+    these is lost.
+    """
     ir.e.label("entry")
     low = IDS - 1
     a = ir.op(f"and i64 %other, {low}")
@@ -565,24 +576,30 @@ def _report(ir: Ir) -> None:
     t = ir.op(f"load i64, ptr {tries}")
     ir.line(f"store i64 {ir.op(f'add i64 {t}, 1')}, ptr {tries}")
     index = ir.op(f"and i64 {ir.op(f'add i64 {hashed}, {t}')}, {RECORDS - 1}")
-    record = ir.op(
-        f"getelementptr i8, ptr {table}, i64 {ir.op(f'mul i64 {index}, {ctypes.sizeof(Record)}')}"
-    )
-    found = ir.load(Record, record, "key", "i64")
+
+    def slot(at: str) -> str:
+        return ir.at(table, ir.op(f"mul i64 {at}, {ctypes.sizeof(Record)}"))
+
+    probed = slot(index)
+    found = ir.load(Record, probed, "key", "i64")
     ir.line(f"br i1 {ir.op(f'icmp eq i64 {found}, {key}')}, label %count, label %other.one")
     ir.e.label("other.one")
     ir.line(f"br i1 {ir.op(f'icmp eq i64 {found}, 0')}, label %fresh, label %again")
     ir.e.label("again")
     ir.line(f"br i1 {ir.op(f'icmp ult i64 {t}, {RECORDS // 2}')}, label %probe, label %full")
     ir.e.label("full")
-    ir.line("ret void")
+    last = slot(ir.op(f"add i64 {ir.op(f'and i64 %kind, {LAST - 1}')}, {RECORDS}"))
+    taken = ir.op(f"icmp ne i64 {ir.load(Record, last, 'key', 'i64')}, 0")
+    ir.line(f"br i1 {taken}, label %count, label %fresh")
     ir.e.label("fresh")
+    record = ir.op(f"phi ptr [ {probed}, %other.one ], [ {last}, %full ]")
     block = ir.load(State, "%s", "block", "i64")
     for name, value in (("key", key), ("other", "%other"), ("mine", "%mine"),
                         ("address", "%address"), ("block", block)):  # fmt: skip
         ir.store(Record, record, name, "i64", value)
     ir.line("br label %count")
     ir.e.label("count")
+    record = ir.op(f"phi ptr [ {probed}, %probe ], [ {last}, %full ], [ {record}, %fresh ]")
     n = ir.load(Record, record, "count", "i64")
     ir.store(Record, record, "count", "i64", ir.op(f"add i64 {n}, 1"))
     ir.line("ret void")
@@ -805,6 +822,19 @@ def _write(ir: Ir) -> None:
 
     g.conflicts(g.W, "write", after_write)
     g.conflicts(g.R, "read", lambda info, scope: g.report(WRITE_AFTER_READ, info, scope))
+    # An atomic operation on what this thread has just written: the write is what others must not
+    # come near, atomic or not.
+    own = ir.op(f"and i32 {ir.op(f'xor i32 {g.W}, %me')}, {THREAD | SEVERAL | WARPS | BLOCKS}")
+    own = ir.op(f"icmp eq i32 {own}, 0")
+    only_mine = ir.both(ir.has("%me", STRONG), ir.negated(ir.has(g.W, STRONG)))
+    clock = ir.op(f"load i32, ptr {_own_clock(ir)}")
+    fresh = ir.op(f"icmp ugt i32 {ir.op(f'lshr i32 {g.W}, {TICK}')}, {clock}")
+    keep, renew_it = ir.e.fresh("keep")[1:], ir.e.fresh("renew")[1:]
+    kept = ir.both(own, only_mine, fresh)
+    ir.line(f"br i1 {kept}, label %{keep}, label %{renew_it}")
+    ir.e.label(keep)
+    ir.line("ret void")
+    ir.e.label(renew_it)
     new = ir.variable("i32")
 
     def renew() -> None:
@@ -826,6 +856,29 @@ def _write(ir: Ir) -> None:
     ir.when(ir.either(g.in_order(g.W), ir.negated(strong)), renew, add)
     g.put("writes", ir.op(f"load i32, ptr {new}"))
     g.put("write_info", "%info")
+    ir.line("ret void")
+
+
+def _copied(ir: Ir) -> None:
+    """A cp.async has written one granule for a lane. It may have done so at any time since it was
+    issued: in conflict is all that has been done there since the tick that this ended, %issued."""
+    g = _Granule(ir)
+    for entry, infos, kind in ((g.R, "read", COPY_READ), (g.W, "write", COPY_WRITTEN)):
+        late = ir.op(f"icmp ugt i32 {ir.op(f'lshr i32 {entry}, {TICK}')}, %issued")
+
+        def report(entry: str = entry, infos: str = infos, kind: int = kind) -> None:
+            other = ir.op(f"lshr i32 {ir.op(f'xor i32 {entry}, %me')}, 5")
+            same = ir.op(f"icmp eq i32 {ir.op(f'and i32 {other}, 31')}, 0")
+            in_warp = ir.both(same, ir.negated(ir.has(entry, WARPS)))
+            kinds = [kind | scope << SCOPE_AT - KIND_AT for scope in (IN_WARP, IN_BLOCK)]
+            chosen = ir.op(f"select i1 {in_warp}, i64 {kinds[0]}, i64 {kinds[1]}")
+            info = g.info(f"{infos}_info")
+            ir.line(f"call void @san.report(ptr %s, i64 {chosen}, i64 %info, i64 {info}, "
+                    "i64 %index)")  # fmt: skip
+
+        ir.when(late, report)
+    g.put("writes", g.now)
+    g.put("write_info", ir.op(f"or i64 %info, {-COPIED}"))
     ir.line("ret void")
 
 

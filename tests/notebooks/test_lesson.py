@@ -3,7 +3,9 @@
 import nbformat
 import pytest
 
-from helpers.lesson import answer, check_conflicts, check_kernel, check_races
+from helpers import lesson
+from helpers.lesson import answer, check_conflicts, check_kernel, check_races, recorded_times
+from helpers.recorded import Record
 from tests.notebooks.regenerate import NOTEBOOKS
 
 LESSONS = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
@@ -152,3 +154,16 @@ def test_a_kernel_without_races_is_not_right_for_that(capsys):
     source = solution("04-syncthreads.ipynb").replace("* Bs[tx][k]", "+ Bs[tx][k]")
     found = check(source, capsys, check_races)
     assert "FAIL" in found and "sanitize" not in found
+
+
+def test_recorded_times_are_shown_if_all_are_on_record(monkeypatch, capsys):
+    rows = [{"kernel": k, "n": 1024, "median_ms": ms} for k, ms in (("two", 0.4), ("one", 0.32))]
+    record = Record({"card": "a card", "date": "2026-11-30", "times": rows})
+    monkeypatch.setattr(lesson, "h200", lambda: record)
+    recorded_times(1024, "two", "one")
+    assert capsys.readouterr().out.splitlines() == [
+        "two: 0.400 ms (a card, 2026-11-30)",
+        "one: 0.320 ms (a card, 2026-11-30), 1.25 times as fast",
+    ]
+    recorded_times(1024, "two", "half")
+    assert capsys.readouterr().out == "There is no recorded time of half.\n"

@@ -161,7 +161,7 @@ def _faulty() -> list[Case]:
         Case(far, "ticket_before_the_part", 6, 32,
              (x(6), unwritten(6), unwritten(1), Array(1, "zeros", "uint32")), (raw,)),
         Case(far, "blocks_store_to_one_word", 4, 32, (unwritten(1),), (waw,)),
-        Case(bars, "barrier_in_if", 1, 64, (x(64), unwritten(64)), (Expected(DIVERGENT, (1,)),)),
+        Case(bars, "barrier_in_if", 1, 64, (x(64), unwritten(64)), (Expected(DIVERGENT, (1, 2)),)),
         Case(bars, "barriers_of_two_branches", 1, 64, (x(64), unwritten(64)),
              (Expected(MISMATCH, (1, 2)),)),
         Case(bars, "loops_of_different_length", 1, 64, (unwritten(64),),
@@ -171,7 +171,7 @@ def _faulty() -> list[Case]:
         Case(bars, "named_barrier_for_too_many", 1, 64, (unwritten(64),),
              (Expected("deadlock", (1,)),), hangs=True),
         Case(lesson, "matmul_tiled_barrier_in_if", arguments=matrices, **tiles,
-             expected=(Expected(DIVERGENT, (12 * " " + "__syncthreads",)),),
+             expected=(Expected(DIVERGENT, (12 * " " + "__sync", 8 * " " + "__sync")),),
              besides=(*unloaded, Expected(RAW, As), Expected(RAW, Bs))),
         Case(lesson, "matmul_tiled_early_return", arguments=matrices, **tiles,
              expected=(*unloaded, *left)),
@@ -197,8 +197,50 @@ def _faulty() -> list[Case]:
              (Expected(NEVER),)),
         Case(memory, "trap_on_a_large_value", 1, 64, (x(64), unwritten(64)),
              (Expected("trap", (1,)),)),
+        *_wrong_patterns(),
         Case(memory, "assertion_fails", 1, 64, (x(64), unwritten(64)),
              (Expected("assert", (1,)),)),
+    ]  # fmt: skip
+
+
+def _wrong_patterns() -> list[Case]:
+    x, file = Array, "patterns_wrong.cu"
+    unwritten, zeros = lambda n: Array(n, "unwritten"), lambda n, kind: Array(n, "zeros", kind)
+    raw, war, waw = Expected(RAW, (1, 2)), Expected(WAR, (1, 2)), Expected(WAW, (1, 2))
+    flag = zeros(1, "int32")
+    return [
+        Case(file, "scan_in_place", 1, 128, (x(128), unwritten(128)), (war,)),
+        Case(file, "tree_sum_last_warp", 1, 128, (x(128), unwritten(1)), (raw,)),
+        Case(file, "ping_pong_stuck", 1, 64, (x(384), unwritten(64), 6),
+             (Expected(WAR, (2, 1)),)),
+        Case(file, "tile_sync_is_not_block_sync", 1, 64, (x(64), unwritten(64)), (raw,)),
+        Case(file, "tile_of_eight", 1, 32, (x(32), unwritten(32)), (raw,)),
+        Case(file, "pipeline_waits_for_one_too_few", 1, 64, (x(384), unwritten(64), 6),
+             (raw, Expected(RAW, (3, 2)))),
+        Case(file, "pipeline_overtakes", 1, 64, (x(384), unwritten(64), 6),
+             (Expected(WAR, (2, 1)),)),
+        Case(file, "own_copy_not_awaited", 1, 64, (x(64), unwritten(64)), (raw,)),
+        Case(file, "flag_without_fence", 2, 64, (x(64), unwritten(64), flag, unwritten(64)),
+             (raw,)),
+        Case(file, "carved_too_early", 1, 64, (x(64), unwritten(64)), (waw,), shared=512),
+        Case(file, "rows_of_48", 1, (48, 2), (x(96), unwritten(96)), (raw,)),
+        Case(file, "thirty_three", 1, 33, (x(33), unwritten(33)), (raw,)),
+        Case(file, "shuffle_as_barrier", 1, 32, (x(32), unwritten(32)), (raw,)),
+        Case(file, "fence_as_barrier", 1, 64, (x(64), unwritten(64)), (raw,)),
+        Case(file, "early_exit_leaves_a_hole", 1, 64, (x(64), zeros(64, "float32"), 48),
+             (Expected(UNINITIALISED, (3,)), Expected(EXITED, (1, 2)))),
+        Case(file, "read_outside_of_the_lock", 4, 64,
+             (x(4), zeros(1, "float32"), flag, unwritten(4)), (Expected(RAW, (2, 1)),)),
+        Case(file, "clears_while_counting", 1, 64, (x(64, dtype="int32"), zeros(8, "int32")),
+             (waw,)),
+        Case(file, "transpose_short", 1, (16, 16), (x(256), unwritten(256)),
+             (Expected(BOUNDS, (1,)), Expected(LANES, (1,)), Expected(WAW, (1,)))),
+        Case(file, "halves_of_pairs", 1, 64, (x(64), unwritten(64)), (raw,)),
+        Case(file, "halo", 2, 64, (x(128), unwritten(128)), (Expected(BOUNDS, (1,)),)),
+        Case(file, "reduced_twice", 1, 128, (x(256), unwritten(2)), (war,)),
+        Case(file, "swapped_by_both", 1, (16, 16), (x(256),),
+             (Expected(WAR, (1, 2)), Expected(WAR, (1, 3))),
+             (Expected(WAW, (2, 3)), Expected(EQUAL, (2, 3)))),
     ]  # fmt: skip
 
 
@@ -267,6 +309,34 @@ def _right() -> list[Case]:
         Case(atomics, "chained_sums", 4, 32,
              (x(4), unwritten(4), zeros(4, "int32"), unwritten(128))),
         Case(atomics, "work_queue", 3, 64, (x(640), unwritten(640), zeros(1, "uint32"), 10)),
+        *_right_patterns(),
+    ]  # fmt: skip
+
+
+def _right_patterns() -> list[Case]:
+    x, file = Array, "patterns_right.cu"
+    unwritten, zeros = lambda n: Array(n, "unwritten"), lambda n, kind: Array(n, "zeros", kind)
+    flag = zeros(1, "int32")
+    return [
+        Case(file, "block_reduce", 2, 128, (x(256), unwritten(2))),
+        Case(file, "blelloch", 1, 64, (x(128), unwritten(128))),
+        Case(file, "two_level_scan", 1, 128, (x(128), unwritten(128))),
+        Case(file, "two_slots", 1, 64, (x(224), unwritten(32), 7)),
+        Case(file, "groups", 1, 128, (x(128), unwritten(1))),
+        Case(file, "coalesced", 1, 64, (x(64), unwritten(64))),
+        Case(file, "three_stages", 1, 64, (x(1536), unwritten(64), 6)),
+        Case(file, "volatile_flag", 2, 64, (x(64), unwritten(64), flag, unwritten(64))),
+        Case(file, "volatile_warp", 1, 64, (x(64), unwritten(1))),
+        Case(file, "carved", 1, 64, (x(64), unwritten(64)), shared=13 * 64),
+        Case(file, "forty_eight", 1, (48, 3), (x(144), unwritten(144))),
+        Case(file, "lone_lane", 1, 33, (x(33), unwritten(33))),
+        Case(file, "leave_and_name", 1, 32, (x(32), zeros(32, "float32"), 20)),
+        Case(file, "shared_histogram", 3, 64, (x(192, dtype="int32"), zeros(8, "int32"))),
+        Case(file, "locked", 5, 32, (x(5), zeros(2, "float32"), flag)),
+        Case(file, "jacobi", 1, 64, (x(64), x(64), 5)),
+        Case(file, "turns", 1, 128, (x(4), unwritten(128))),
+        Case(file, "transpose_in_place", 1, (16, 16), (x(256),)),
+        Case(file, "until_sorted", 1, 64, (x(64),)),
     ]  # fmt: skip
 
 

@@ -28,6 +28,10 @@ WHY = {
     "before_Bs_into_As": "memcheck takes a block's shared memory as a whole",
     "shared_partly_written": "initcheck looks at global memory only",
     "local_partly_written": "initcheck looks at global memory only",
+    "flag_without_fence": "racecheck looks at shared memory only",
+    "read_outside_of_the_lock": "racecheck looks at shared memory only",
+    "swapped_by_both": "racecheck looks at shared memory only",
+    "early_exit_leaves_a_hole": "initcheck looks at global memory only; the return is legal",
     "producer_and_consumer": "two named barriers (bar.arrive, bar.sync) lie between the two lines",
 }
 

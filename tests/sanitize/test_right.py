@@ -16,6 +16,22 @@ def turned(x: np.ndarray, width: int) -> np.ndarray:
     return x.reshape(-1, width)[:, ::-1].reshape(-1)
 
 
+def smoothed(x: np.ndarray, steps: int) -> np.ndarray:
+    """What jacobi leaves in its first array, the last but one for an odd number of steps."""
+    for _ in range(steps - steps % 2):
+        x = np.concatenate([x[:1], (x[:-2] + x[2:]) / 2, x[-1:]])
+    return x
+
+
+def among_thirds(x: np.ndarray) -> np.ndarray:
+    """What coalesced does: in each warp the threads whose number is a multiple of 3 turn round."""
+    out = np.zeros(64)
+    for warp in (0, 32):
+        active = [t for t in range(warp, warp + 32) if t % 3 == 0]
+        out[active] = x[active][::-1]
+    return out
+
+
 def product(A: np.ndarray, B: np.ndarray, M: int, N: int, K: int) -> np.ndarray:
     return (A.reshape(M, K).astype(float) @ B.reshape(K, N).astype(float)).reshape(-1)
 
@@ -92,6 +108,25 @@ RESULTS = {
     "barrier_of_the_grid": (2, lambda x, *_: 2 * x[::-1]),
     "chained_sums": (3, lambda x, *_: np.repeat(np.cumsum(x) - x, 32)),
     "work_queue": (1, lambda x, *_: 2 * x),
+    "block_reduce": (1, lambda x, *_: x.reshape(2, 128).sum(axis=1)),
+    "blelloch": (1, lambda x, *_: np.cumsum(x) - x),
+    "two_level_scan": (1, lambda x, *_: np.cumsum(x)),
+    "two_slots": (1, lambda x, _, n: horner(x, n, 3.0)),
+    "groups": (1, lambda x, *_: [x.sum()]),
+    "coalesced": (1, lambda x, *_: among_thirds(x)),
+    "three_stages": (1, lambda x, _, n: horner(x.reshape(-1, 4).sum(axis=1), n, 2.0)),
+    "volatile_flag": (3, lambda x, *_: x[::-1]),
+    "volatile_warp": (1, lambda x, *_: [x.sum()]),
+    "carved": (1, lambda x, *_: 4 * x[::-1]),
+    "forty_eight": (1, lambda x, *_: x[::-1]),
+    "lone_lane": (1, lambda x, *_: np.roll(x[::-1] + 1, -1)),
+    "leave_and_name": (1, lambda x, _, n: np.where(np.arange(32) < n, x[n - 1 - np.arange(32)], 0)),
+    "shared_histogram": (1, lambda x, *_: np.bincount(x % 8)),
+    "locked": (1, lambda x, *_: [x.sum(), x.size]),
+    "jacobi": (0, lambda x, _, n: smoothed(x, int(n))),
+    "turns": (1, lambda x, *_: np.full(128, horner(x, 4, 2.0)[0])),
+    "transpose_in_place": (0, lambda x: x.reshape(16, 16).T.reshape(-1)),
+    "until_sorted": (0, lambda x: np.sort(np.where(x < 32, x + 32, 63 - x))),
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from engine import EngineDevice, ptx_of
 
-from helpers.simt import sanitizer, shadow
+from helpers.simt import cache, sanitizer, shadow
 from helpers.simt.program_order import ProgramOrder
 
 SOURCE = r"""
@@ -66,6 +66,28 @@ __global__ void in_parts(int *x) {
     __syncwarp(half);
     x[t] = s[t ^ 1];
     x[t] += s[t ^ 16];                                  // of the other half
+}
+__global__ void across_a_shuffle(int *x) {
+    __shared__ int s[32];
+    int t = threadIdx.x;
+    s[t] = t;
+    int v = __shfl_xor_sync(~0u, t, 1);                 // no memory ordering
+    v += __ballot_sync(~0u, t < v) + __reduce_add_sync(~0u, v);
+    x[t] = v + s[31 - t];                               // behind the shuffle
+}
+__global__ void left_out(int *x) {
+    __shared__ int s[32];
+    int t = threadIdx.x;
+    s[t] = t;
+    __syncwarp(~0u >> 1);                               // without lane 31
+    x[t] = s[31 - t];                                   // with it
+}
+__global__ void across_a_fence(int *x) {
+    __shared__ int s[64];
+    int t = threadIdx.x;
+    s[t] = t;
+    __threadfence_block();
+    x[t] = s[t ^ 1] + s[t ^ 32];                        // behind the fence
 }
 __global__ void published(int *data, int *flag, int *out) {
     if (blockIdx.x == 0) {
@@ -176,6 +198,28 @@ def test_lanes_that_meet_in_halves(device):
     assert found == {("read after write", "warp", "shared", store, other)}
 
 
+def test_a_shuffle_does_not_order_memory(device):
+    store = next(k for k, one in enumerate(SOURCE.splitlines(), 1) if "no memory" in one) - 1
+    assert seen(device, "across_a_shuffle", 1, 32, np.zeros(32, np.int32)) == {
+        ("read after write", "warp", "shared", store, line("behind the shuffle"))
+    }
+
+
+def test_a_lane_that_its_own_mask_leaves_out_meets_nobody(device):
+    store, load = line("without lane 31") - 1, line("// with it")
+    assert seen(device, "left_out", 1, 32, np.zeros(32, np.int32)) == {
+        ("read after write", "warp", "shared", store, load)
+    }
+
+
+@pytest.mark.parametrize("order", ["forward", "reversed", 2])
+def test_a_fence_alone_orders_nothing(device, order):
+    store, load = line("__threadfence_block();") - 1, line("behind the fence")
+    found = seen(device, "across_a_fence", 1, 64, np.zeros(64, np.int32), order=order)
+    found = {(scope, *sorted(lines)) for _, scope, _, *lines in found if len(set(lines)) > 1}
+    assert found == {("warp", store, load), ("block", store, load)}
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_blocks_that_pass_data_on_behind_a_fence_and_a_flag(device, workers):
     data, flag, out = (np.zeros(64, np.int32) for _ in range(3))
@@ -241,6 +285,25 @@ def test_what_was_counted_by_several_workers_is_one_observation(device):
     data, out = (np.zeros(64, np.int32) for _ in range(2))
     found = [seen(device, "not_published", 2, 64, data, out) for _ in range(3)]
     assert found[0] and all(len(f) == 1 for f in found)
+
+
+def test_a_full_table_loses_no_kind_of_finding(monkeypatch):
+    """With room for four pairs of instructions: of the others there is one for each kind."""
+    monkeypatch.setattr(shadow, "RECORDS", 4)
+    monkeypatch.setattr(cache, "load", lambda key: None)
+    monkeypatch.setattr(cache, "keep", lambda key, stored: None)
+    stores = "".join(f"    v[t ^ {k}] = {k} + t;\n" for k in range(12))
+    source = (
+        'extern "C" __global__ void f(int *x)\n{\n    __shared__ volatile int v[64];\n'
+        f"    int t = threadIdx.x;\n{stores}    x[t] = v[t ^ 1] + v[t ^ 40];\n"
+        "    v[0] = 7;\n    v[63] = t;\n}\n"
+    )
+    small = EngineDevice(ptx_of(source))
+    packed = struct.pack("<Q", small.upload(np.zeros(64, np.int32)))
+    result = small.module.functions["f"].sanitize((1, 1, 1), (64, 1, 1), packed)
+    kinds = {o.kind for o in result.observations}
+    assert {"write after write", "read after write", "lanes equal", "lanes differ"} <= kinds
+    assert 4 < len(result.observations) < 12 + 4 and result.lost > 100
 
 
 def test_an_order_is_a_permutation():

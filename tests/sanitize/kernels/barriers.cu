@@ -9,7 +9,7 @@ __global__ void barrier_in_if(const float *x, float *out)
         __syncthreads();                           // <- 1
     }
     out[t] = s[t];
-    __syncthreads();
+    __syncthreads();                               // <- 2
     out[t] += s[63 - t];
 }
 
