@@ -68,7 +68,7 @@ def run_in_engine(
     """
     arrays = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
     memory = simt.Memory(2**28 + sum(array.nbytes for array in arrays.values()))
-    module = simt.Module(ptx_of(source, tuple(options)), memory)
+    module = simt.Module(ptx_of(source, words(options)), memory)
     if entry not in module.functions:
         only = f"only {', '.join(module.functions)}" if module.functions else "nor any other"
         raise DoesNotFit(f"there is no kernel {entry}, {only}")
@@ -87,6 +87,13 @@ def run_in_engine(
     return Outcome(entry, fault)
 
 
+def words(options: Sequence[str] = ()) -> tuple[str, ...]:
+    """Options for nvcc as a tuple. TypeError for one string, which would become its letters."""
+    if isinstance(options, str) or not all(isinstance(o, str) for o in options):
+        raise TypeError(f"options={options!r}: write a tuple of words, e.g. ('-DTILE=16',)")
+    return tuple(options)
+
+
 @functools.lru_cache(maxsize=32)
 def ptx_of(source: str, options: tuple[str, ...] = ()) -> str:
     """nvcc's PTX, with line information, for the class of device that the engine models.
@@ -94,6 +101,7 @@ def ptx_of(source: str, options: tuple[str, ...] = ()) -> str:
     Kernels keep their names, as under SourceModule: a source that does not say extern "C" itself
     is compiled inside it. Raises CompileFailed.
     """
+    options = words(options)
     command = [str(require_toolkit().nvcc), "--ptx", "-lineinfo", "-arch=sm_80", *options]
     with tempfile.TemporaryDirectory() as folder:
         text = source if source.startswith("#line") else f'#line 1 "{FILE}"\n{source}'

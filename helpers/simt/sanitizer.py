@@ -185,6 +185,8 @@ class Sanitizer:
         places = (context.shared, shared_bytes), (context.local, local_bytes)
         for k, (origin, nbytes) in enumerate((*places, (self.origin, self.bytes))):
             one.state.spaces[k].origin, one.state.spaces[k].bytes = origin or 0, nbytes
+        if shared_bytes:
+            ctypes.memset(context.shared, 0xFF, shared_bytes)  # as floats NaN, as unset memory is
         one.state.warps = self.warps
         for k in self._read_only:
             one.state.read_only[k] = 1
