@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from helpers import simt
+from helpers.marked_source import marked
 from helpers.replica import Extent, Replica, Run, replica
 from helpers.simt.program_order import ProgramOrder
 from helpers.simt.sanitizer import Access, Observation, Sanitized
@@ -137,23 +138,7 @@ class Report:
     def _source(self, f: Finding) -> str:
         """The lines around a finding's, its own marked."""
         lines = [n for n in f.lines if n and f.file == self.file]
-        if not lines:
-            return ""
-        near = sorted({n + k for n in lines for k in (-1, 0, 1) if n + k > 0})
-        colours = {"error": "213, 94, 0", "warning": "230, 159, 0", "note": "86, 180, 233"}
-        rows, before = [], near[0]
-        for n in near:
-            if n > before + 1:
-                rows.append("<tr><td></td><td>⋮</td></tr>")
-            before = n
-            mark = f"background: rgba({colours[f.severity]}, 0.35);" if n in lines else ""
-            text = html.escape(self._replica.program.line(self.file, n)) or " "
-            rows.append(
-                f'<tr style="{mark}"><td style="text-align: right; padding: 1px 8px">{n}</td>'
-                f'<td style="text-align: left; white-space: pre; font-family: monospace">{text}'
-                "</td></tr>"
-            )
-        return f"<table>{''.join(rows)}</table>"
+        return marked(lines, lambda n: self._replica.program.line(self.file, n), f.severity)
 
 
 def sanitize(
