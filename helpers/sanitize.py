@@ -149,12 +149,15 @@ def sanitize(
     shared: int | None = None,
     order: str | int = "forward",
     write: bool = False,
+    seconds: float | None = None,
 ) -> Report:
     """Repeats a launch in the engine and reports what is wrong with its accesses.
 
     kernel, arguments, grid, block, shared: see `helpers.replica.replica`. order: in which warps
     and blocks take turns: "forward", "reversed", or a seed. The report does not depend on it; what
     a kernel with races computes does, and with `write` the caller's arrays get that.
+
+    seconds: that one launch may take; longer is a simt.Fault of the kind "time".
 
     Arrays of which every element is NaN (as `helpers.memory.allocate` makes them) count as not yet
     written.
@@ -166,12 +169,12 @@ def sanitize(
         raise ValueError(f"order={order!r} is none of 'forward', 'reversed' and a seed like 3")
     launch = replica(kernel, *arguments, grid=grid, block=block, shared=shared)
     run = launch.prepare()
-    results = [(run, _sanitized(run, order, None))]
+    results = [(run, _sanitized(run, order, None, seconds))]
     if _anything(results[0][1]):
         results = []
         for fixed in ("forward", "reversed"):
             again = launch.prepare()
-            results.append((again, _sanitized(again, fixed, 1)))
+            results.append((again, _sanitized(again, fixed, 1, seconds)))
     if write:
         launch.write_back(run)
     found = _Findings(launch)
@@ -181,9 +184,11 @@ def sanitize(
     return Report(program.entry, program.file, launch.grid, launch.block, found.grouped(), launch)
 
 
-def _sanitized(run: Run, order: str | int, workers: int | None) -> Sanitized:
+def _sanitized(
+    run: Run, order: str | int, workers: int | None, seconds: float | None
+) -> Sanitized:
     return run.function.sanitize(
-        *run.launch, order=order, unwritten=_unwritten(run), workers=workers
+        *run.launch, order=order, unwritten=_unwritten(run), workers=workers, seconds=seconds
     )
 
 

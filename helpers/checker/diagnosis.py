@@ -11,8 +11,8 @@ HINTS: dict[str, str] = {
     "int M, int N, int K), in this order.",
     "launch refused": "No device runs this launch: change the launch shape, or what the kernel "
     "needs.",
-    "does not come to an end": "See that every loop changes what its condition looks at.",
-    "deadlock": "Let whatever a thread waits for be done by a thread that can run.",
+    "does not come to an end": "See that every loop changes what its condition looks at, and that "
+    "whatever a thread waits for is done by one that can run.",
     "assertion failed": "See why the condition does not hold.",
     "misaligned access": "A float4 must start at a multiple of 16 bytes: fall back to single floats "
     "where a row does not.",

@@ -16,7 +16,7 @@ from .trial import Attempt, kernel_in, matrices, pack, size
 
 # Multiples of usual tiles, and of a sector and of all banks; several blocks, several tiles of K.
 SHAPE = 128, 128, 128
-MANY = 2.0  # times the ideal sectors from which on a line is uncoalesced
+MANY = 4.0  # sectors for each request, beyond the ideal ones, from which on a line is uncoalesced
 WEIGHT = 0.2  # of all sectors that a line must have to be worth a note
 
 
@@ -97,7 +97,7 @@ def notes(traffic: Traffic, a: Attempt, declared: int) -> list[Note]:
     found = []
     whole = traffic.total("global").units
     for use in traffic.uses("global"):
-        if use.units >= MANY * use.ideal and use.extra > WEIGHT * whole:
+        if use.extra >= MANY * use.requests and use.extra > WEIGHT * whole:
             found.append(Note("uncoalesced", f"line {use.line} takes {use.units / use.requests:.1f}"
                               f" sectors per request, {use.ideal / use.requests:.1f} would hold its"
                               " bytes", (use.line,)))  # fmt: skip

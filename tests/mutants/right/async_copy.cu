@@ -9,11 +9,14 @@ extern "C" __global__ void matmul(const float *A, const float *B, float *C, int 
     int col = blockIdx.x * T + tx, row = blockIdx.y * T + ty;
     float sum = 0.0f;
     for (int k0 = 0; k0 < K; k0 += T) {
-        As[ty][tx] = Bs[ty][tx] = 0.0f;
         if (row < M && k0 + tx < K)
             __pipeline_memcpy_async(&As[ty][tx], &A[(size_t)row * K + k0 + tx], 4);
+        else
+            As[ty][tx] = 0.0f;
         if (k0 + ty < K && col < N)
             __pipeline_memcpy_async(&Bs[ty][tx], &B[(size_t)(k0 + ty) * N + col], 4);
+        else
+            Bs[ty][tx] = 0.0f;
         __pipeline_commit();
         __pipeline_wait_prior(0);
         __syncthreads();
