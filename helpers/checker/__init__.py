@@ -11,11 +11,11 @@ A kernel computes C = A * B, row-major float32, and has the parameters
 CPU driver (helpers.simt), so it can neither harm a GPU's context nor hang the notebook, with many
 sizes and several orders of its warps; every access is watched, and C is NaN before each launch. The
 first failure ends this and becomes one diagnosis (`diagnosis.HINTS` lists them). What passes is
-then tried with matrices of more than 2^31 elements, and on the GPU if there is one.
+then tried with matrices of more than 2^32 elements, and on the GPU if there is one.
 
 Modules: `subject` what is checked, `trial` one launch, `battery` which launches, and what a failure
 means, by `accesses` (what the sanitizer saw) and `values` (the wrong numbers); `limits` before any
-launch, `large` beyond 2^31, `traffic` notes and goals, `device` the GPU; `result` what is said.
+launch, `large` beyond 2^32, `traffic` notes and goals, `device` the GPU; `result` what is said.
 """
 
 from __future__ import annotations
@@ -102,7 +102,12 @@ class _Check:
         except simt.Unsupported as error:
             return Diagnosis("cannot be checked", (str(error),))
         function = self.trial.function
-        return limits.signature(self.subject, function) or limits.launch(self.subject, function)
+        return (
+            limits.signature(self.subject, function)
+            or limits.launch(self.subject, function)
+            or (limits.registers(self.subject, function, self.trial.program.ptx)
+                if limits.many_registers(function) else None)
+        )  # fmt: skip
 
     def _watched(self) -> Diagnosis | None:
         """All that the sanitizer watches."""
@@ -148,7 +153,7 @@ class _Check:
         if found is not None:
             return found
         if not tried:
-            self.notes.append(Note("large sizes not tried", "an index beyond 2^31 could not be "
+            self.notes.append(Note("large sizes not tried", "more than 2^32 elements could not be "
                                    "tried with this launch shape, on this machine"))  # fmt: skip
         try:
             self._traffic.measure()
@@ -164,7 +169,7 @@ class _Check:
         orders = {order for _, order in launches}
         bound = gamma(max(K for _, _, K in shapes))
         large = "" if any(n.name == "large sizes not tried" for n in self.notes) else (
-            "; a corner of matrices with more than 2^31 elements is right too")  # fmt: skip
+            "; a corner of matrices with more than 2^32 elements is right too")  # fmt: skip
         return (
             f"{len(shapes)} sizes from 1 x 1 x 1 up, {len(launches)} launches, warps in "
             f"{len(orders)} orders: no race, no access outside, every element of C written and "

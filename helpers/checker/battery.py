@@ -124,7 +124,11 @@ class Battery:
             return Diagnosis("launch refused", (f"{str(error)[0].upper()}{str(error)[1:]}.",))
         self.first = self.first or a
         found = accesses.findings(a, self.trial) if a.observations or a.fault else []
-        problem = accesses.before_values(a, found, self.trial.program)
+        problem = None
+        if a.fault is None or a.fault.kind == "barrier":
+            problem = accesses.before_values(a, found, self.trial.program)
+        if problem is not None and problem.name == "race in global memory":
+            problem = self._stray_store(a, found, problem)
         if problem is None and not a.right:
             problem = self._explain(a, found)
         if problem is None:
@@ -162,6 +166,21 @@ class Battery:
             or values.wrong_result(a, self.plan.tile)
         )
 
+    def _stray_store(self, a: Attempt, found: list[Finding], race: Diagnosis) -> Diagnosis:
+        """Two blocks have stored to one place: are sizes exchanged, or is the guard missing?"""
+        if not self.passed:
+            return race
+        other = self._sizes(a)
+        if other is not None:
+            return Diagnosis(other.name, (*other.evidence, *race.evidence[:1]), race.lines)
+        M, N, _ = a.shape
+        ragged = M % self.plan.tile[0] or N % self.plan.tile[1]
+        if ragged and len(set(race.lines)) == 1 and self._passed(self.plan.rectangle):
+            return Diagnosis("writes outside C", (*race.evidence, "With whole tiles of C it is "
+                             "right: threads past the end of a row store into the next one.",
+                             ), race.lines)  # fmt: skip
+        return race
+
     def _of_fault(self, a: Attempt) -> Diagnosis:
         told = accesses.fault(a, self.trial)
         if a.fault.kind != "out of bounds" or not told.name.startswith(("reads", "writes")):
@@ -193,8 +212,12 @@ class Battery:
         if unset:
             f = unset[0]
             edges = self._passed(self.plan.few_k) and self._passed(self.plan.odd_k)
+            copies = any(i.opcode == "cp" for b in self.trial.function.graph().blocks
+                         for i in b.instructions)  # fmt: skip
             if edges:
                 name = "tile not completely loaded"
+            elif copies and not self.passed:
+                name = "copy not waited for"
             elif self._passed(self.plan.square):
                 name = "missing zero fill"
             else:
@@ -275,16 +298,27 @@ class Battery:
     def _of_values(self, a: Attempt) -> Diagnosis | None:
         clean = a.written.all() and np.isfinite(a.C).all()
         found = None
-        if clean:
+        if clean and a.shape == self.plan.rectangle:
+            found = self._sizes(a)
+        if found is None and clean:
             found = values.other_product(a) or values.part_of_the_sum(a) or values.precision(a)
         if found is None and clean and self._passed(self.plan.square):
-            stale = self._stale(a)
-            if stale:
-                return stale
+            found = self._stale(a) or values.not_loaded(a)
+        if found is not None and found.name == "K loop starts late":
+            found = self._late_or_lost(a, found)
         if found is None:
             return None
         return Diagnosis(found.name, found.evidence, self._store_lines()
                          if found.name == "transposed result" else ())  # fmt: skip
+
+    def _late_or_lost(self, a: Attempt, found: Diagnosis) -> Diagnosis:
+        """Whether, with more k, as many are missing, or as many are left."""
+        M, N, K = a.shape
+        lost, more = values.added(a), values.added(self.trial.run((M, N, K + 64)))
+        if lost and more and more[1] - more[0] == lost[1] - lost[0]:
+            return Diagnosis("sum not kept", (*found.evidence, f"With K={K + 64} too, only the "
+                             f"products of the last {lost[1] - lost[0]} k are left.",))  # fmt: skip
+        return found
 
     def _stale(self, a: Attempt) -> Diagnosis | None:
         """C has products of the tile before, which the last one has not overwritten."""
@@ -374,7 +408,7 @@ def nan_probe(trial: Trial, shape: Shape) -> Diagnosis | None:
     M, N, K = shape
     for name in ("A", "B"):
         A, B = matrices(shape)
-        row, column, k = M // 2, N // 2, K // 2
+        row, column, k = (M // 2, 0, 0) if name == "A" else (0, N - 1, K - 1)
         expected = np.zeros((M, N), bool)
         if name == "A":
             A[row, k] = np.nan

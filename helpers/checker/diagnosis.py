@@ -44,6 +44,7 @@ HINTS: dict[str, str] = {
     "float *Bs = As + TILE * TILE.",
     "missing first barrier": "Put a __syncthreads() between the loads into the tile and the loop "
     "that reads it.",
+    "copy not waited for": "Wait for the copies with __pipeline_wait_prior(0) before the barrier.",
     "missing second barrier": "Put a __syncthreads() after the loop that reads the tile, before it "
     "is loaded anew.",
     "race in shared memory": "Let each thread write elements of its own, or put a barrier between.",
@@ -54,6 +55,7 @@ HINTS: dict[str, str] = {
     "a factor is transposed": "A[row * K + k] * B[k * N + col]: see the index of that factor.",
     "K loop too short": "All k from 0 to K - 1 count; the number of tiles is (K + TILE - 1) / TILE.",
     "K loop starts late": "The first k is 0.",
+    "sum not kept": "Set the sum to 0 once, before all loops, and add to it with +=.",
     "missing zero fill": "Where a tile reaches past the edge, store 0.0f, which adds nothing to the "
     "sum.",
     "tile not completely loaded": "Threads outside C still load elements of the tiles that others "

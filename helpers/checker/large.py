@@ -1,4 +1,4 @@
-"""Matrices with more than 2^31 elements, where an index in 32 bits overflows.
+"""Matrices with more than 2^32 elements, where an index in 32 bits overflows.
 
 Only the last block of the grid runs, on memory of which only the pages it needs exist: rows of A or
 columns of B near the corner that it computes hold data, all else is zero.
@@ -18,8 +18,10 @@ from .diagnosis import Diagnosis
 from .subject import Refused, Shape, Subject
 from .trial import NAMES, close, kernel_in, pack, size
 
-LIMIT = 1 << 31
-MANY = 55_000_000  # rows or columns: with 40 of the other size they pass 2^31
+LIMIT = 1 << 32  # elements: the index of the last is neither an int nor an unsigned
+MANY = 55_000_000  # rows or columns: with 80 of the other size they pass the limit
+CAPACITY = 40 << 30  # bytes of address space
+GUARD = 9 << 30  # bytes: an index that is negative by an overflow is at most 8 GiB before its array
 EDGE = 300  # rows and columns next to the corner that hold data
 SECONDS = 1.0  # a block needs milliseconds; one of a grid of fixed size would need for ever
 
@@ -30,7 +32,7 @@ class Large:
 
     def __init__(self, subject: Subject, ptx: str):
         self.subject = subject
-        self._memory = simt.Memory(24 << 30, huge_pages=False)
+        self._memory = simt.Memory(CAPACITY, guard=GUARD, huge_pages=False)
         self._function = kernel_in(simt.Module(ptx, self._memory), subject.entry)
 
     def compile(self) -> None:
@@ -51,7 +53,7 @@ class Large:
 
     def _with_many(self, name: str) -> Shape | None:
         """As many rows (or columns) as a grid can have, up to `MANY`, and as few of K as then pass
-        2^31 elements."""
+        the limit."""
         many = MANY
         while many > 40_000:
             others = -(-LIMIT // many) + 8
@@ -81,13 +83,15 @@ class Large:
         M, N, K = shape
         row, column = max(0, M - EDGE), max(0, N - EDGE)
         random = np.random.default_rng(3)
-        A = random.uniform(1, 2, (M - row, K)).astype(np.float32)  # no sum of these is 0
+        A = random.uniform(1, 2, (M - row, K)).astype(np.float32)
         B = random.uniform(1, 2, (K, N - column)).astype(np.float32)
         view(starts["A"], M, K)[row:] = A
         if self.subject.b_transposed:
             view(starts["B"], N, K)[column:] = B.T
         else:
             view(starts["B"], K, N)[:, column:] = B
+        C = view(starts["C"], M, N)[row:, column:]
+        C[:] = np.nan
         grid = self.subject.grid(M, N)
         last = grid[0] * grid[1] * grid[2] - 1
         try:
@@ -97,8 +101,7 @@ class Large:
             )  # fmt: skip
         except simt.Fault as fault:
             return None if fault.kind == "time" else _overflow(fault, starts, shape)
-        C = view(starts["C"], M, N)[row:, column:]
-        stored = C != 0
+        stored = ~np.isnan(C)
         if not stored.any():
             return self._stray(shape, starts)
         wrong = stored & ~close(C, A, B)

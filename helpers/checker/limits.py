@@ -78,6 +78,11 @@ def launch(subject: Subject, function: simt.Function) -> Diagnosis | None:
     return None
 
 
+def many_registers(function: simt.Function) -> bool:
+    """Whether it is worth to ask ptxas before anything runs: such code is slow to compile."""
+    return len(function.graph().number) > 1000
+
+
 def registers(subject: Subject, function: simt.Function, ptx: str) -> Diagnosis | None:
     """Whether the block's threads have enough registers, by what ptxas says."""
     threads = math.prod(subject.block)

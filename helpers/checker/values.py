@@ -42,8 +42,21 @@ def _products(A: np.ndarray, B: np.ndarray) -> Iterator[tuple[str, str, np.ndarr
 
 
 def part_of_the_sum(a: Attempt) -> Diagnosis | None:
-    """C has the products of k from `first` to `last` - 1 only."""
-    M, N, K = a.shape
+    """C has the products of some k only, from the first or up to the last."""
+    found = added(a)
+    if found is None:
+        return None
+    first, last = found
+    if first:
+        return Diagnosis("K loop starts late", (_missing(a, 0, first),))
+    return Diagnosis("K loop too short", (_missing(a, last, a.shape[2]),))
+
+
+def added(a: Attempt) -> tuple[int, int] | None:
+    """(first, last): C has the products of k = first to last - 1, and not all."""
+    K = a.shape[2]
+    if not a.wrong.any():
+        return None
     row, column = (int(n) for n in np.argwhere(a.wrong)[0])
     terms = a.A[row].astype(np.float64) * a.B[:, column]
     sums = np.concatenate([[0.0], np.cumsum(terms)])
@@ -51,11 +64,37 @@ def part_of_the_sum(a: Attempt) -> Diagnosis | None:
     got = float(a.C[row, column])
     for last in range(K - 1, -1, -1):
         if abs(sums[last] - got) <= slack and close(a.C, a.A[:, :last], a.B[:last]).all():
-            return Diagnosis("K loop too short", (_missing(a, last, K),))
+            return 0, last
     for first in range(1, K):
         rest = sums[K] - sums[first]
         if abs(rest - got) <= slack and close(a.C, a.A[:, first:], a.B[first:]).all():
-            return Diagnosis("K loop starts late", (_missing(a, 0, first),))
+            return first, K
+    return None
+
+
+def not_loaded(a: Attempt) -> Diagnosis | None:
+    """Threads outside C have not loaded their part of the tiles: in the last tiles of rows or
+    columns, C has the products of some k of each step only."""
+    M, N, K = a.shape
+    k = np.arange(K)
+    for tile in TILES:
+        in_rows, in_columns = k % tile < (M % tile or tile), k % tile < (N % tile or tile)
+        for which in ("rows", "columns", "rows and columns"):
+            expected = a.product.copy()
+            left = np.s_[M // tile * tile :, :], np.s_[:, N // tile * tile :]
+            chosen = [(left[0], in_rows)] * ("rows" in which)
+            chosen += [(left[1], in_columns)] * ("columns" in which)
+            for place, mask in chosen:
+                expected[place] = (a.A[:, mask].astype(np.float64) @ a.B[mask])[place]
+            corner = np.s_[M // tile * tile :, N // tile * tile :]
+            if len(chosen) == 2:
+                both = in_rows & in_columns
+                expected[corner] = (a.A[:, both].astype(np.float64) @ a.B[both])[corner]
+            bound = 1e-5 * (np.abs(a.A).astype(np.float64) @ np.abs(a.B))
+            if (np.abs(a.C - expected) <= bound).all():
+                return Diagnosis("tile not completely loaded", (
+                    f"With {size(a.shape)}, in the last, partial tile of {which} C lacks the "
+                    "products of those k that threads outside C should have loaded.",))  # fmt: skip
     return None
 
 

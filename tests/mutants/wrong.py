@@ -116,17 +116,17 @@ WRONG: dict[str, Mutant] = {
         "        __syncthreads();\n", ""), ("        now ^= 1;", "        now ^= 1;\n"
                                             "        __syncthreads();")),  # fmt: skip
     "two buffers that are one": _m("two_buffers", "missing second barrier", ("now ^= 1", "now ^= 0")),
-    "no wait for the copies": _m("async_copy", "missing first barrier", (
+    "no wait for the copies": _m("async_copy", "copy not waited for", (
         "        __pipeline_wait_prior(0);\n", "")),
     "no barrier between the slices": _m("k_slices", "missing first barrier", (
         "    __syncthreads();\n", "")),
     "syncwarp for syncthreads": _m("tiled", "missing first barrier", (
         FIRST_BARRIER, "        __syncwarp();\n        for (int k = 0; k < TILE")),
     # -- outside
-    "no guard": _m("naive", "reads outside A", ("if (row < M && col < N)", "if (true)")),
+    "no guard": _m("naive", "reads outside B", ("if (row < M && col < N)", "if (true)")),
     "no guard of the store": _m("tiled", "writes outside C", (STORE,
                                 "    C[(size_t)row * N + col] = sum;")),  # fmt: skip
-    "|| for &&": _m("naive", "reads outside A", ("row < M && col < N", "row < M || col < N")),
+    "|| for &&": _m("naive", "reads outside B", ("row < M && col < N", "row < M || col < N")),
     "&& for || before a return": _m("rows_on_x", "reads outside A", ("row >= M || col >= N",
                                     "row >= M && col >= N")),  # fmt: skip
     "<= for <": _m("naive", "reads outside A", ("row < M", "row <= M")),
@@ -135,7 +135,9 @@ WRONG: dict[str, Mutant] = {
     "load of B without guard": _m("tiled", "reads outside B", ("(k0 + ty < K && col < N) ?", "true ?")),
     "one too far in shared memory": _m("dynamic_shared", "outside shared memory", ("2 * 16", "16 + 16"),
                                        shared=16 * 16 * 4),  # fmt: skip
-    "tile too small": _m("tiled", "outside shared memory", ("Bs[TILE][TILE];", "Bs[TILE][TILE - 1];")),
+    "tile too small": _m("tiled", "outside shared memory", ("Bs[TILE][TILE];", "Bs[TILE - 1][TILE];")),
+    "rows of the tile too short": _m("tiled", "outside shared memory", (
+        "As[TILE][TILE];", "As[TILE][TILE - 1];")),
     "A in columns of shared memory": _m("tiled", "outside shared memory", ("As[TILE][TILE]",
                                         "As[TILE - 1][TILE]")),  # fmt: skip
     "float4 without a tail": _m("float4_tails", "misaligned access", ("left >= 4 && ((size_t)p & 15) == 0",
@@ -208,8 +210,11 @@ WRONG: dict[str, Mutant] = {
     "no zero fill of B": _m("tile_count", "missing zero fill", (
         "        else\n            tileB[y * T + x] = 0.f;\n", "")),
     "load of B guarded by the row of C": _m("tile_count", "tile not completely loaded", (
-        "if (kb < K && col < N)", "if (row < M && col < N)"),
-        ("        else\n            tileB[y * T + x] = 0.f;\n", "")),
+        "if (kb < K && col < N)\n            tileB[y * T + x] = B[kb * (size_t)N + col];\n        else\n"
+        "            tileB[y * T + x] = 0.f;", "if (row < M && col < N)\n            tileB[y * T + x] = "
+        "kb < K ? B[kb * (size_t)N + col] : 0.f;")),
+    "zeros for B by the row of C": _m("tile_count", "tile not completely loaded", (
+        "if (kb < K && col < N)", "if (row < M && kb < K && col < N)")),
     # -- the sum itself
     "sum is not set": _m("naive", "accumulator not initialised", ("sum = 0.0f", "sum")),
     "sum is not set, tiled": _m("tiled", "accumulator not initialised", ("sum = 0.0f", "sum")),
@@ -250,7 +255,6 @@ WRONG: dict[str, Mutant] = {
         "        C[(size_t)row * N + col] = last % 64 == 0 && row == 0 ? 0.0f : sum;")),  # fmt: skip
     # -- beyond 2^31
     "int index of A": _m("naive", "integer overflow", ("A[(size_t)row * K + k]", "A[row * K + k]")),
-    "int index of B": _m("naive", "integer overflow", ("B[(size_t)k * N + col]", "B[k * N + col]")),
     "int index of C": _m("naive", "integer overflow", ("C[(size_t)row * N + col]", "C[row * N + col]")),
     "int index of C, tiled": _m("tiled", "integer overflow", ("C[(size_t)row * N + col]", "C[row * N + col]")),
     "int index of B, tiled": _m("tiled", "integer overflow", ("(size_t)(k0 + ty) * N", "(k0 + ty) * N")),
@@ -262,12 +266,12 @@ WRONG: dict[str, Mutant] = {
     "NaN becomes 0": _m("tiled", "NaN-blind", ("sum += As", "if (As[ty][k] == As[ty][k]) sum += As")),
     "fmax": _m("naive", "NaN-blind", ("= sum;", "= fmaxf(sum, -1e30f);")),
     "zero fill by multiplication": _m("tiled", "spreads NaN", (
-        LOAD_A, "A[(size_t)min(row, M - 1) * K + min(k0 + tx, K - 1)] * (row < M && k0 + tx < K)")),
+        LOAD_A, "A[min((size_t)row * K + k0 + tx, (size_t)M * K - 1)] * (row < M && k0 + tx < K)")),
     # -- nothing that has a name
     "stuck at the first k": _m("naive", "wrong result", ("B[(size_t)k * N + col]", "B[col]")),
     "sum over two": _m("naive", "wrong result", ("= sum;", "= 2.0f * sum;")),
-    "sum is not kept": _m("tiled", "wrong result", ("sum += As", "sum = As")),
-    "sum anew for each tile": _m("tiled", "K loop starts late", (FIRST_BARRIER,
+    "sum is not kept": _m("tiled", "sum not kept", ("sum += As", "sum = As")),
+    "sum anew for each tile": _m("tiled", "sum not kept", (FIRST_BARRIER,
                                  "        __syncthreads();\n        sum = 0.0f;\n        for (int k = 0; k < TILE")),
     "last row": _m("naive", "wrong result", ("+ k] * B", "+ k] * (row == M - 1) * B")),
 }  # fmt: skip
