@@ -8,7 +8,7 @@ ARGS ?=
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test conformance demo bench standalone test-setup lint clean distclean
+.PHONY: help setup lab test test-mutants conformance demo bench standalone test-setup lint clean distclean
 
 help:
 	@echo 'make lab         set up and open JupyterLab on the lessons'
@@ -19,6 +19,7 @@ help:
 	@echo 'make setup       only the environment, .venv'
 	@echo 'make lint        ruff over the code and the lessons'
 	@echo 'make test-setup  prove the set-up in a fresh folder (minutes)'
+	@echo 'make test-mutants  check() on every wrong and right kernel of tests/mutants (minutes)'
 	@echo "make conformance PyCUDA's own test suite on the CPU driver (minutes)"
 	@echo 'make clean       remove what was built; make distclean: .venv too'
 	@echo 'ARGS="..." is passed on to lab, test, conformance, demo and bench.'
@@ -44,6 +45,10 @@ lab: setup
 
 test: setup
 	$(RUN) -m pytest --nbval notebooks tests --ignore=tests/setup $(ARGS)
+
+# Every wrong kernel must get its diagnosis, every right one pass. make test runs a sample.
+test-mutants: setup
+	$(RUN) -m pytest tests/mutants -m mutants $(ARGS)
 
 # PyCUDA's own test suite, on the CPU driver.
 conformance: setup

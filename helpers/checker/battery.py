@@ -67,6 +67,11 @@ class Plan:
 
     def launches(self, full: bool) -> Iterator[tuple[Shape, Order]]:
         """The most telling first."""
+        for shape, order in self._launches(full):
+            M, N, K = (max(1, n) for n in shape)
+            yield (M, N, K), order
+
+    def _launches(self, full: bool) -> Iterator[tuple[Shape, Order]]:
         rows, columns = self.tile
         yield self.square, "forward"
         yield self.rectangle, "forward"

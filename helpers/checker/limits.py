@@ -79,8 +79,8 @@ def launch(subject: Subject, function: simt.Function) -> Diagnosis | None:
 
 
 def many_registers(function: simt.Function) -> bool:
-    """Whether it is worth to ask ptxas before anything runs: such code is slow to compile."""
-    return len(function.graph().number) > 1000
+    """Whether ptxas is to be asked before anything runs: such code is slow to compile."""
+    return max(block.live_in.bit_count() for block in function.graph().blocks) > 56
 
 
 def registers(subject: Subject, function: simt.Function, ptx: str) -> Diagnosis | None:
