@@ -67,7 +67,7 @@ def test_what_is_no_kernel_says_what_to_give(kernel, error):
         check(kernel)
 
 
-# -- what is reported elsewhere, each as an input of our own ----------------------------------------
+# -- what is reported elsewhere, as inputs of our own ----------------------------------------
 
 
 def test_n_1000_with_a_floor_divided_grid():
@@ -151,10 +151,11 @@ def test_a_notebook_sees_the_line_marked():
 @pytest.mark.parametrize("body, verdict", [
     ("", "Not done yet: nothing written"),
     ("if (row < M && col < N) C[(size_t)row * N + col] = 0;",
-     "Not done yet: only zeros written (kernel.cu:5)"),
+     "Not done yet: only zeros written (kernel.cu:6)"),
 ])
 def test_an_exercise_that_is_not_begun_is_no_failure(body, verdict):
-    source = f"""__global__ void matmul(const float *A, const float *B, float *C, int M, int N, int K)
+    source = f"""
+__global__ void matmul(const float *A, const float *B, float *C, int M, int N, int K)
 {{
     int col = blockIdx.x * blockDim.x + threadIdx.x;
     int row = blockIdx.y * blockDim.y + threadIdx.y;
@@ -216,7 +217,8 @@ def test_padding_that_no_index_uses_is_a_note():
 def test_sectors_can_be_a_goal():
     assert check(KERNELS["tiled"], fewer_sectors_than=100_000).passed
     result = check(KERNELS["naive_uncoalesced"], fewer_sectors_than=100_000)
-    assert result.diagnosis == "too many sectors" and "the goal is fewer than 100,000" in str(result)
+    assert result.diagnosis == "too many sectors"
+    assert "the goal is fewer than 100,000" in str(result)
 
 
 # -- the numbers of a wrong C ----------------------------------------

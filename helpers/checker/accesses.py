@@ -171,7 +171,7 @@ def before_values(a: Attempt, found: list[Finding], program: Program) -> Diagnos
             return diagnosis("divergent barrier", by_kind[kind][0])
     if "out of bounds" in by_kind and a.fault is None:
         return diagnosis("outside shared memory", by_kind["out of bounds"][0])
-    writes = [f for f in by_kind.get("write-after-write race", [])]
+    writes = list(by_kind.get("write-after-write race", []))
     writes += by_kind.get("lanes write different values", [])
     for f in writes:
         if not _is_global(f) and len(set(f.lines)) == 2:
@@ -183,8 +183,7 @@ def before_values(a: Attempt, found: list[Finding], program: Program) -> Diagnos
         for f in races:
             if not _is_global(f):
                 both = early and late and not any(map(_is_global, early + late))
-                more = ("The other barrier is missing too: without it the tile is loaded anew while "
-                        "others read it.",) if both else ()  # fmt: skip
+                more = ("The other barrier is missing too.",) if both else ()
                 return diagnosis(name, f, *more)
     for f in writes:
         if not _is_global(f):

@@ -261,8 +261,8 @@ class Battery:
             if again.right or (differs & both).mean() > 0.01:
                 row, column = (int(n) for n in np.argwhere(differs)[0])
                 return Diagnosis("result depends on timing", (
-                    f"With {size(a.shape)}, C[{row}, {column}] is {a.C[row, column]:.6g} when warps "
-                    f"run in the order {a.order!r} and {again.C[row, column]:.6g} when they run in "
+                    f"With {size(a.shape)}, C[{row}, {column}] is {a.C[row, column]:.6g} when "
+                    f"warps run in the order {a.order!r} and {again.C[row, column]:.6g} when they run in "
                     f"the order {order!r}; no two accesses are a plain race.",))  # fmt: skip
         return None
 
@@ -306,7 +306,12 @@ class Battery:
         if clean and a.shape == self.plan.rectangle:
             found = self._sizes(a)
         if found is None and clean:
-            found = values.other_product(a) or values.part_of_the_sum(a) or values.precision(a)
+            found = (
+                values.other_product(a)
+                or values.part_of_the_sum(a)
+                or values.tiles_of_a_factor(a)
+                or values.precision(a)
+            )
         if found is None and clean and self._passed(self.plan.square):
             found = self._stale(a) or values.not_loaded(a)
         if found is not None and found.name == "K loop starts late":
@@ -435,6 +440,6 @@ def nan_probe(trial: Trial, shape: Shape) -> Diagnosis | None:
         if (got & ~expected).any():
             return Diagnosis("spreads NaN", (
                 f"With {size(shape)} and a NaN in {name}{where}, only {what} of C may be NaN; so "
-                f"are {values.pattern(got & ~expected, trial.subject.tile)}. On numbers the product "
-                "is right.",))  # fmt: skip
+                f"are {values.pattern(got & ~expected, trial.subject.tile)}. On numbers the "
+                "product is right.",))  # fmt: skip
     return None

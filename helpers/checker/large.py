@@ -7,7 +7,6 @@ columns of B near the corner that it computes hold data, all else is zero.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 
 import numpy as np
 

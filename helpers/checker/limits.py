@@ -73,8 +73,8 @@ def launch(subject: Subject, function: simt.Function) -> Diagnosis | None:
         return _refused(f"The kernel declares {static:,} bytes of shared memory; at most "
                         f"{STATIC_SHARED:,} are possible, more only as dynamic shared memory.")
     if static + subject.shared > MOST_SHARED:
-        return _refused(f"{static + subject.shared:,} bytes of shared memory for a block; there are "
-                        f"at most {MOST_SHARED:,}.")  # fmt: skip
+        return _refused(f"{static + subject.shared:,} bytes of shared memory for a block; there "
+                        f"are at most {MOST_SHARED:,}.")  # fmt: skip
     return None
 
 

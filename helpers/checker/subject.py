@@ -134,8 +134,8 @@ def _checked_grid(grid: Any, M: int, N: int) -> Dim:
         raise Refused(f"{told}: it has one to three dimensions")
     for n in sizes:
         if not isinstance(n, numbers.Integral) or isinstance(n, bool):
-            raise Refused(f"{told}: blocks are counted in integers; write -(-N // 32), which rounds "
-                          "up, not N / 32")
+            raise Refused(f"{told}: blocks are counted in integers; write -(-N // 32), which "
+                          "rounds up, not N / 32")
     for axis, n, most in zip("xyz", sizes, MOST["grid"], strict=False):
         if n < 1:
             raise Refused(f"{told}: grid.{axis} must be at least 1; -(-N // 32) rounds up, N // 32 "

@@ -21,14 +21,42 @@ def other_product(a: Attempt) -> Diagnosis | None:
                          "[col, row] of A·B, everywhere.",))  # fmt: skip
     flat = a.C.reshape(-1).reshape(N, M)
     if M != N and close(flat.T, A, B).all():
-        return Diagnosis("transposed result", (f"With {size(a.shape)}, C holds A·B transposed, with "
-                         "rows of M elements.",))  # fmt: skip
+        return Diagnosis("transposed result", (f"With {size(a.shape)}, C holds A·B transposed, "
+                         "with rows of M elements.",))  # fmt: skip
     for name, text, X, Y in _products(A, B):
         if X.shape[1] == Y.shape[0] and (X.shape[0], Y.shape[1]) == (M, N):
             if close(a.C, X, Y).all():
                 return Diagnosis(name, (f"With {size(a.shape)}, every element of C is that of "
                                         f"{text}.",))  # fmt: skip
     return None
+
+
+def tiles_of_a_factor(a: Attempt) -> Diagnosis | None:
+    """C is the product with the tiles of one factor transposed, or always the first one."""
+    M, N, K = a.shape
+    k = np.arange(K)
+    for tile in (1, *TILES):
+        for name, X, Y in (("A", a.A[:, k % tile], a.B), ("B", a.A, a.B[k % tile])):
+            if tile < K and close(a.C, X, Y).all():
+                what = f"the first {tile} k" if tile > 1 else "k = 0"
+                return Diagnosis("tile does not advance", (
+                    f"With {size(a.shape)}, every element of C is that of a product in which "
+                    f"{name} has only {what}, over and over.",))  # fmt: skip
+        if M % tile or N % tile or K % tile or tile == 1:
+            continue
+        for name, X, Y in (("A", _turned(a.A, tile), a.B), ("B", a.A, _turned(a.B, tile))):
+            if close(a.C, X, Y).all():
+                return Diagnosis("a factor is transposed", (
+                    f"With {size(a.shape)}, every element of C is that of a product in which each "
+                    f"{tile} x {tile} tile of {name} is transposed.",))  # fmt: skip
+    return None
+
+
+def _turned(X: np.ndarray, tile: int) -> np.ndarray:
+    """X with each of its tiles transposed."""
+    rows, columns = X.shape
+    parts = X.reshape(rows // tile, tile, columns // tile, tile)
+    return parts.transpose(0, 3, 2, 1).reshape(rows, columns)
 
 
 def _products(A: np.ndarray, B: np.ndarray) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
@@ -138,7 +166,7 @@ def precision(a: Attempt) -> Diagnosis | None:
         relative = np.abs(a.C - a.product) / total
         typical, largest = float(np.median(relative)), float(relative.max())
         rounded = a.C.astype(np.float16).astype(np.float32) == a.C
-    if not np.isfinite(largest) or largest > a.shape[2] * 2.0**-8:
+    if _factor(a) or not np.isfinite(largest) or largest > a.shape[2] * 2.0**-8:
         return None
     told = (f"With {size(a.shape)}, the errors are up to {largest:.0e} of the sum of |A||B|: FP32, "
             f"with 24 bits, makes at most {a.shape[2] * 2.0**-24:.0e} of it.")  # fmt: skip
@@ -152,7 +180,7 @@ def precision(a: Attempt) -> Diagnosis | None:
     # A random walk of roundings to 11 or 8 bits; missing products would make larger errors.
     if 2.0**-17 < typical and (relative > 0).mean() > 0.9 and largest < 2.0**-7:
         return Diagnosis("half precision", (told, "All elements are off by about as much, as if "
-                                            "sums were kept in FP16 for a while."))  # fmt: skip
+                                            "sums or products were FP16 for a while."))  # fmt: skip
     return None
 
 
@@ -203,7 +231,9 @@ def wrong_result(a: Attempt, tile: tuple[int, int]) -> Diagnosis:
     ]
     factor = _factor(a)
     if factor:
-        evidence.append(f"C is {factor:g} times A·B.")
+        evidence.append(f"C is {factor:.6g} times A·B.")
+    elif (a.C == np.rint(a.C)).all():
+        evidence.append("All elements of C are whole numbers: is the sum an int?")
     return Diagnosis("wrong result", tuple(evidence))
 
 
@@ -216,8 +246,8 @@ def _first(a: Attempt, row: int, column: int) -> np.ndarray:
 def _factor(a: Attempt) -> float:
     """What C is a multiple of A·B by; 0 if it is none."""
     at = np.unravel_index(np.abs(a.product).argmax(), a.product.shape)
-    factor = float(np.round(a.C[at] / a.product[at], 3))
-    if factor in (0.0, 1.0) or not np.isfinite(factor):
+    factor = float(a.C[at] / a.product[at])
+    if abs(factor) < 1e-6 or abs(factor - 1) < 1e-6 or not np.isfinite(factor):
         return 0.0
     return factor if close(a.C, factor * a.A.astype(np.float64), a.B).all() else 0.0
 

@@ -430,7 +430,8 @@ class _Kernel(Emitter):
     def _unset(self) -> list[str]:
         """Float registers that may be read before they are set: NaN, as unset memory is."""
         nan, lines = "0x7FF8000000000000", []
-        names = [n for n in self.kernel.registers if self.graph.is_live(n, self.graph.blocks[0].live_in)]
+        first = self.graph.blocks[0].live_in
+        names = [n for n in self.kernel.registers if self.graph.is_live(n, first)]
         for slot, ty in ((self.slot(name), self.slot_type(name)) for name in names):
             kind = ty.rpartition(" ")[2].rstrip(">")
             if kind in ("float", "double"):
