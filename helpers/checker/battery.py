@@ -226,7 +226,7 @@ class Battery:
             elif self._passed(self.plan.square):
                 name = "missing zero fill"
             else:
-                name = "tile not completely loaded"
+                name = "read where nothing is stored"
             return Diagnosis(name, (*accesses.told(a, f), told), f.lines)
         lines = self._unset_registers()
         if lines is not None:
@@ -262,8 +262,8 @@ class Battery:
                 row, column = (int(n) for n in np.argwhere(differs)[0])
                 return Diagnosis("result depends on timing", (
                     f"With {size(a.shape)}, C[{row}, {column}] is {a.C[row, column]:.6g} when "
-                    f"warps run in the order {a.order!r} and {again.C[row, column]:.6g} when they run in "
-                    f"the order {order!r}; no two accesses are a plain race.",))  # fmt: skip
+                    f"warps run in the order {a.order!r} and {again.C[row, column]:.6g} when they "
+                    f"run in the order {order!r}; no two accesses are a plain race.",))  # fmt: skip
         return None
 
     def _passed(self, shape: Shape) -> bool:

@@ -62,6 +62,8 @@ HINTS: dict[str, str] = {
     "TILE.",
     "K loop starts late": "The first k is 0.",
     "sum not kept": "Set the sum to 0 once, before all loops, and add to it with +=.",
+    "read where nothing is stored": "Read an element where it was stored, with rows of the same "
+    "length in both places, and let the threads store all of the tile.",
     "missing zero fill": "Where a tile reaches past the edge, store 0.0f, which adds nothing to "
     "the sum.",
     "tile not completely loaded": "Threads outside C still load elements of the tiles that "

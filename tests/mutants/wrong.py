@@ -391,6 +391,12 @@ WRONG: dict[str, Mutant] = {
         "tile not completely loaded",
         ("if (kb < K && col < N)", "if (row < M && kb < K && col < N)"),
     ),
+    "rows of two lengths": _m(
+        "dynamic_shared",
+        "read where nothing is stored",
+        ("Bs[k * T + tx]", "Bs[k * (T + 1) + tx]"),
+        shared=4096,
+    ),
     # -- the sum itself
     "sum is not set": _m("naive", "accumulator not initialised", ("sum = 0.0f", "sum")),
     "sum is not set, tiled": _m("tiled", "accumulator not initialised", ("sum = 0.0f", "sum")),
