@@ -319,3 +319,16 @@ def test_kernels_options_given_as_one_string_are_an_error():
     bad = dataclasses.replace(KERNELS["tiled"], options="-DTILE=16")
     with pytest.raises(TypeError, match="tuple of words"):
         check(bad)
+
+
+def test_what_a_kernel_prints_does_not_flood_the_notebook(capsys):
+    source = NAIVE.replace("float sum", 'if (row == 0) printf("%d\\n", col);\n        float sum')
+    assert check((source, "matmul"))
+    assert capsys.readouterr().out == ""
+
+
+def test_of_a_transposed_b_the_evidence_says_what_the_kernel_should_have_computed():
+    result = check((NAIVE, "matmul"), b_transposed=True)
+    assert result.diagnosis == "a factor is transposed"
+    assert "is that of A·B, as if B were K x N" in str(result).replace("\n    ", " ")
+    assert "B[col * K + k]" in result.hint

@@ -20,6 +20,8 @@ launch, `large` beyond 2^32, `traffic` notes and goals, `device` the GPU; `resul
 
 from __future__ import annotations
 
+import contextlib
+import io
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -71,7 +73,8 @@ def check(
     goals = [goal_no_conflicts] if no_conflicts else []
     if fewer_sectors_than is not None:
         goals.append(lambda traffic: goal_sectors(traffic, fewer_sectors_than))
-    return _Check(subject, full, seconds, goals).result()
+    with contextlib.redirect_stdout(io.StringIO()):  # what a kernel prints, once for each launch
+        return _Check(subject, full, seconds, goals).result()
 
 
 class _Check:
@@ -90,7 +93,8 @@ class _Check:
         launches = len(self.battery.passed) if self.battery else 0
         program = self.trial.program if self.trial else None
         evidence = self._praise() if found is None else ()
-        return result_of(self.subject.entry, found, evidence, tuple(self.notes), launches, program)
+        return result_of(self.subject.entry, found, evidence, tuple(self.notes), launches, program,
+                         self.subject.b_transposed)  # fmt: skip
 
     def _compiled(self) -> Diagnosis | None:
         try:
@@ -99,7 +103,7 @@ class _Check:
             return Diagnosis("does not compile", (str(error),))
         except DoesNotFit as error:
             return Diagnosis("no such kernel", (f"{str(error)[0].upper()}{str(error)[1:]}.",))
-        except simt.Unsupported as error:
+        except simt.SimtError as error:
             return Diagnosis("cannot be checked", (str(error),))
         function = self.trial.function
         return (
@@ -119,7 +123,7 @@ class _Check:
                 if launches == 1:  # it looks right: make what the end needs meanwhile
                     self._prepare()
             found = nan_probe(self.trial, self.battery.plan.ragged)
-        except simt.Unsupported as error:
+        except simt.SimtError as error:
             return Diagnosis("cannot be checked", (str(error),))
         for f in self.battery.doubts[:1]:
             self.notes.append(Note(f.kind, f"{f.text} The result is right all the same. {f.advice}",

@@ -76,7 +76,7 @@ HINTS: dict[str, str] = {
     "spreads NaN": "Choose the zero with ? : instead of multiplying by 0, which keeps a NaN.",
     "wrong on the GPU only": "The engine found nothing: compile with -lineinfo and use "
     "compute-sanitizer.",
-    "cannot be checked": "The engine does not know an instruction of this kernel.",
+    "cannot be checked": "The engine cannot run this kernel; it says why.",
     # Goals that a right kernel may be asked to reach.
     "bank conflicts": "Let the lanes of a warp use different banks: pad the rows of the tile.",
     "too many sectors": "Let neighbouring threads read neighbouring floats, and read them once.",

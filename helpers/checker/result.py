@@ -88,6 +88,21 @@ class Result:
         return marked(lines, lambda n: self._program.line(self.file, n), severity)
 
 
+def _with_transposed_b(text: str) -> str:
+    """The text for a kernel that computes A·Bᵀ: what is A·B elsewhere is A·Bᵀ there."""
+    for old, new in (
+        ("A·Bᵀ, as if B were transposed", "A·\0"),
+        ("A·B", "A·Bᵀ"),
+        ("A·\0", "A·B, as if B were K x N"),
+        ("B[k * N + col]", "B[col * K + k]"),
+        ("B is K x N", "B is N x K"),
+        ("columns of B", "rows of B"),
+        ("* Bs[k][tx]", "* Bs[tx][k]"),
+    ):
+        text = text.replace(old, new)
+    return text
+
+
 def _wrapped(text: str) -> list[str]:
     """Indented lines; a text of several lines, which is a compiler's, is left as it is."""
     if "\n" in text:
@@ -103,11 +118,14 @@ def result_of(
     notes: tuple[Note, ...] = (),
     launches: int = 0,
     program: Program | None = None,
-    file: str = "",
+    b_transposed: bool = False,
 ) -> Result:
-    """A diagnosis, or PASS with its own evidence."""
-    file = program.file if program else file
+    """A diagnosis, or PASS with its own evidence. b_transposed: B is given as N x K."""
+    file = program.file if program else ""
     if found is None:
         return Result(kernel, file, None, evidence, "", (), notes, launches, program)
-    return Result(kernel, file, found.name, found.evidence, found.hint, found.lines, notes,
-                  launches, program)  # fmt: skip
+    others = tuple(note for note in notes if note.name != found.name)
+    said, hint = found.evidence, found.hint
+    if b_transposed:
+        said, hint = tuple(map(_with_transposed_b, said)), _with_transposed_b(hint)
+    return Result(kernel, file, found.name, said, hint, found.lines, others, launches, program)
