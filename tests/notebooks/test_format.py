@@ -88,7 +88,9 @@ def test_tags_are_those_that_nbval_knows(path):
 def test_outputs_that_differ_between_machines_are_not_compared(path):
     differing = re.compile(r"[GC]PU time|CPU driver|NVIDIA|image/png|text/html")
     for cell, output in outputs(path):
-        if differing.search(str(output)) and "h200()" not in cell.source:  # the record is constant
+        # The record is constant; a check of the engine's says the same everywhere.
+        same = "h200()" in cell.source or cell.source.startswith("check(")
+        if differing.search(str(output)) and not same:
             assert NOT_COMPARED in cell.metadata.get("tags", []), cell.id
 
 
