@@ -8,7 +8,7 @@ ARGS ?=
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab update test test-browser conformance demo bench benchmark standalone test-setup lint clean distclean
+.PHONY: help setup lab update test test-browser test-mutants conformance demo bench benchmark standalone test-setup lint clean distclean
 
 help:
 	@echo 'make lab         set up and open JupyterLab on the lessons'
@@ -22,6 +22,7 @@ help:
 	@echo 'make test-browser lessons in JupyterLab, in Chromium (2 minutes)'
 	@echo 'make lint        ruff over the code and the lessons'
 	@echo 'make test-setup  prove the set-up in a fresh folder (minutes)'
+	@echo 'make test-mutants  check() on every wrong and right kernel of tests/mutants (minutes)'
 	@echo "make conformance PyCUDA's own test suite on the CPU driver (minutes)"
 	@echo 'make clean       remove what was built; make distclean: .venv too'
 	@echo 'ARGS="..." is passed on to lab, test, test-browser, conformance, demo, bench and benchmark.'
@@ -58,6 +59,10 @@ test: setup
 test-browser: setup
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -r tests/browser/requirements.txt
 	$(RUN) -m pytest tests/browser $(ARGS)
+
+# Every wrong kernel must get its diagnosis, every right one pass. make test runs a sample.
+test-mutants: setup
+	$(RUN) -m pytest tests/mutants -m mutants $(ARGS)
 
 # PyCUDA's own test suite, on the CPU driver.
 conformance: setup

@@ -32,7 +32,7 @@ from helpers.launch_shape import checked_shape, checked_shared
 from helpers.memory import DeviceArray, driver
 from helpers.nvcc_messages import DIRECTIVE, FILE, numbered
 from helpers.pointers import candidates, moved
-from helpers.sandbox import DoesNotFit, function_named, ptx_of
+from helpers.sandbox import DoesNotFit, function_named, ptx_of, words
 from helpers.signature import signatures
 from helpers.simt import ptx
 
@@ -327,8 +327,8 @@ def program_of(kernel: Any) -> Program:
         return Program(kernel.entry, ptx_of(kernel.source, kernel.options), kernel.source)
     if isinstance(kernel, tuple) and len(kernel) in (2, 3) and isinstance(kernel[1], str):
         source, entry, *options = kernel
-        text = _text(source)
-        return Program(entry, ptx_of(text, _options(*options)), text)
+        text = source_text(source)
+        return Program(entry, ptx_of(text, words(*options)), text)
     if type(kernel).__module__.startswith("pycuda") and type(kernel).__name__ == "Function":
         from helpers.cpu_driver import is_loaded, module
 
@@ -363,13 +363,7 @@ def _variables(module: simt.Module) -> dict[tuple[str, int], bytes]:
     return found
 
 
-def _options(options: Sequence[str] = ()) -> tuple[str, ...]:
-    if isinstance(options, str) or not all(isinstance(o, str) for o in options):
-        raise WrongType(f"options={options!r}: write a tuple of words, e.g. ('-DTILE=16',)")
-    return tuple(options)
-
-
-def _text(source: str | Path) -> str:
+def source_text(source: str | Path) -> str:
     """The CUDA C of a source given as text or as a path."""
     if not isinstance(source, (str, Path)):
         raise WrongType(f"the source is a {type(source).__name__}: give CUDA C as text, or a path")

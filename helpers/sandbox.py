@@ -71,7 +71,7 @@ def run_in_engine(
     """
     arrays = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
     memory = simt.Memory(2**28 + sum(array.nbytes for array in arrays.values()))
-    module = simt.Module(ptx_of(source, tuple(options)), memory)
+    module = simt.Module(ptx_of(source, words(options)), memory)
     function = function_named(module, entry)
     addresses = {name: _copy_in(memory, name, array) for name, array in arrays.items()}
     fault = None
@@ -87,12 +87,20 @@ def run_in_engine(
     return Outcome(entry, fault)
 
 
+def words(options: Sequence[str] = ()) -> tuple[str, ...]:
+    """Options for nvcc as a tuple. TypeError for one string, which would become its letters."""
+    if isinstance(options, str) or not all(isinstance(o, str) for o in options):
+        raise WrongType(f"options={options!r}: write a tuple of words, e.g. ('-DTILE=16',)")
+    return tuple(options)
+
+
 def ptx_of(source: str, options: tuple[str, ...] = ()) -> str:
     """nvcc's PTX, with line information, for the class of device that the engine models.
 
     Kernels keep their names, as under SourceModule, but for a source that is `cpp`: there
     `function_named` finds them. Raises CompileFailed.
     """
+    options = words(options)
     return _known_ptx.get((source, options)) or _compiled(source, options)
 
 
@@ -205,6 +213,12 @@ def _element(
     return f"{element}; {name} {limit}"
 
 
+def checked_seconds(seconds: float) -> float:
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds > 0:
+        raise WrongValue(f"seconds={seconds!r}: write a number of seconds, e.g. seconds=60")
+    return seconds
+
+
 class _Alarm(KeyboardInterrupt):
     """The engine stops its workers for a KeyboardInterrupt, so the time limit is one."""
 
@@ -215,8 +229,7 @@ def time_limit(seconds: float, kernel: str) -> Iterator[None]:
 
     Only the main thread can be interrupted: in another one there is no limit.
     """
-    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds > 0:
-        raise WrongValue(f"seconds={seconds!r}: write a number of seconds, e.g. seconds=60")
+    checked_seconds(seconds)
     if threading.current_thread() is not threading.main_thread():
         yield
         return

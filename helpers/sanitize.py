@@ -28,8 +28,9 @@ import numpy as np
 from helpers import simt
 from helpers.errors import TimeIsUp, WrongValue
 from helpers.leaks import Leak, Leaks, leaks
+from helpers.marked_source import marked
 from helpers.replica import MORE_TIME, PATIENCE, Replica, Run, replica
-from helpers.sandbox import time_limit
+from helpers.sandbox import checked_seconds
 from helpers.simt.program_order import ProgramOrder
 from helpers.simt.sanitizer import Access, Observation, Sanitized
 
@@ -160,23 +161,7 @@ class Report:
     def _source(self, f: Finding) -> str:
         """The lines around a finding's, its own marked."""
         lines = [n for n in f.lines if n and f.file == self.file]
-        if not lines:
-            return ""
-        near = sorted({n + k for n in lines for k in (-1, 0, 1) if n + k > 0})
-        colours = {"error": "213, 94, 0", "warning": "230, 159, 0", "note": "86, 180, 233"}
-        rows, before = [], near[0]
-        for n in near:
-            if n > before + 1:
-                rows.append("<tr><td></td><td>⋮</td></tr>")
-            before = n
-            mark = f"background: rgba({colours[f.severity]}, 0.35);" if n in lines else ""
-            text = html.escape(self._replica.program.line(self.file, n)) or " "
-            rows.append(
-                f'<tr style="{mark}"><td style="text-align: right; padding: 1px 8px">{n}</td>'
-                f'<td style="text-align: left; white-space: pre; font-family: monospace">{text}'
-                "</td></tr>"
-            )
-        return f"<table>{''.join(rows)}</table>"
+        return marked(lines, lambda n: self._replica.program.line(self.file, n), f.severity)
 
 
 def sanitize(
@@ -205,9 +190,8 @@ def sanitize(
     """
     if order not in ("forward", "reversed") and not isinstance(order, int):
         raise WrongValue(f"order={order!r} is none of 'forward', 'reversed' and a seed like 3")
-    launch = replica(
-        kernel, *arguments, grid=grid, block=block, shared=shared, keep_freed=True
-    )
+    checked_seconds(seconds)
+    launch = replica(kernel, *arguments, grid=grid, block=block, shared=shared, keep_freed=True)
     run = launch.prepare()
     results = [(run, _sanitized(run, order, None, seconds))]
     if _anything(results[0][1]):
@@ -227,13 +211,12 @@ def sanitize(
 
 
 def _sanitized(run: Run, order: str | int, workers: int | None, seconds: float) -> Sanitized:
-    try:
-        with time_limit(seconds, run.replica.program.entry):
-            return run.function.sanitize(
-                *run.launch, order=order, unwritten=_unwritten(run), workers=workers
-            )
-    except TimeIsUp as stopped:
-        raise TimeIsUp(f"{stopped} {MORE_TIME}") from None
+    result = run.function.sanitize(
+        *run.launch, order=order, unwritten=_unwritten(run), workers=workers, seconds=seconds
+    )
+    if result.fault and result.fault.kind == "time":
+        raise TimeIsUp(f"{result.fault}: does every loop in it end? {MORE_TIME}")
+    return result
 
 
 def _anything(result: Sanitized) -> bool:

@@ -22,8 +22,11 @@ def autoinit() -> Any:
     return importlib.import_module("helpers.autoinit")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out on a GPU what asks for faults as exceptions: a GPU's context does not survive."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out on a GPU what asks for faults as exceptions: a GPU's context does not survive; and
+    the whole mutation suite, unless it is asked for by its marker."""
+    if "mutants" not in config.getoption("-m"):
+        items[:] = [item for item in items if not item.get_closest_marker("mutants")]
     if os.environ.get("MATMUL_BACKEND") == "gpu":
         for item in items:
             if item.get_closest_marker("engine"):

@@ -17,7 +17,7 @@ from helpers import benchmark, gpu_lock
 from helpers.cards import CARDS
 from helpers.ceilings import Ceilings
 from helpers.cublas import Cublas
-from helpers.kernels import KERNELS
+from helpers.kernels import KERNELS, MEASURED
 from helpers.nvml import Meter
 from helpers.plausible import DoesNotGrow, Unchecked
 from helpers.progress import Progress
@@ -106,7 +106,7 @@ def test_all_kernels_and_cublas_with_its_share(
         ["--sizes", "40", "--seconds", "0.01", "--modes", "queued,cold"], tmp_path / "x.json"
     )
     assert status == 0
-    assert [r["kernel"] for r in found["times"][::2]] == [*KERNELS, "tiled_16", "cublas"]
+    assert [r["kernel"] for r in found["times"][::2]] == [*KERNELS, *MEASURED, "cublas"]
     assert {r["mode"] for r in found["times"]} == {"queued", "cold"}
     assert (found["cublas"], found["backend"], found["driver"]) == ("13.1.2", "gpu", "580.1")
     assert Ceilings(**found["ceilings"]) == CEILINGS

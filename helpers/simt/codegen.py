@@ -425,8 +425,22 @@ class _Kernel(Emitter):
                 "  call void @llvm.memset.p0.i64(ptr align 64 %residents, i8 0, "
                 f"i64 {last - first}, i1 false)",
             ]
+        if self.sanitizing:
+            lines += self._unset()
         lines.append("  br label %b0")
         return "\n".join(lines)
+
+    def _unset(self) -> list[str]:
+        """Float registers that may be read before they are set: NaN, as unset memory is."""
+        nan, lines = "0x7FF8000000000000", []
+        first = self.graph.blocks[0].live_in
+        names = [n for n in self.kernel.registers if self.graph.is_live(n, first)]
+        for slot, ty in ((self.slot(name), self.slot_type(name)) for name in names):
+            kind = ty.rpartition(" ")[2].rstrip(">")
+            if kind in ("float", "double"):
+                value = nan if ty == kind else f"<{', '.join([f'{kind} {nan}'] * LANES)}>"
+                lines.append(f"  store {ty} {value}, ptr {slot}")
+        return lines
 
     def _reside(self) -> None:
         """Chooses what is kept in the frame all the time, and gives it places there."""

@@ -40,7 +40,7 @@ class Unsupported(SimtError):
 class Fault(SimtError):
     """A kernel (or a copy) did something a GPU would stop it for.
 
-    kind is one of "out of bounds", "misaligned", "barrier", "trap", "index overflow"; block and
+    kind is one of runtime.FAULT_KINDS, or "time" (a limit that the caller has set); block and
     thread are (x, y, z); address is the byte address at fault (0 where there is none); allocation
     is (start, bytes) of what the pointer was made to point into, if that is known; detail is the
     sentence that says what was wrong. others: (line, thread) of the threads that a barrier or a

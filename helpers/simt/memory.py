@@ -1,7 +1,7 @@
 """Device memory: one lazily backed range of the host's address space.
 
 A device address is a host address, so neither kernels nor copies translate anything. Allocations
-start on 512-byte boundaries, as a GPU's do, and at least `GUARD` bytes that belong to nobody
+start on 512-byte boundaries, as a GPU's do, and at least `guard` bytes that belong to nobody
 follow each of them, so that an access past the end of one never lands in the next.
 """
 
@@ -24,25 +24,27 @@ LATE = 64  # how many freed allocations are known as such: their places are not 
 class Memory:
     """An arena of `capacity` bytes that hands out, finds and takes back allocations.
 
-    Pages are given to the process when first touched and given back when freed.
+    Pages are given to the process when first touched and given back when freed. guard: bytes, a
+    multiple of 512, at least 4096. huge_pages: fast, but every byte touched may cost 2 MiB.
     """
 
-    def __init__(self, capacity: int):
-        self.capacity = capacity
+    def __init__(self, capacity: int, *, guard: int = GUARD, huge_pages: bool = True):
+        self.capacity, self.guard = capacity, guard
         self.used = 0
         # Twice the capacity of address space, so that holes between live allocations do not
         # make an allocation fail that would fit.
         self._map = mmap.mmap(
             -1,
-            2 * capacity + 2 * GUARD,
+            2 * capacity + 2 * guard,
             flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000),
         )
         with contextlib.suppress(OSError, AttributeError):
-            self._map.madvise(mmap.MADV_HUGEPAGE)  # kernels stride over many pages
+            # Kernels stride over many pages.
+            self._map.madvise(mmap.MADV_HUGEPAGE if huge_pages else mmap.MADV_NOHUGEPAGE)
         self._view = (ctypes.c_char * len(self._map)).from_buffer(self._map)
         base = ctypes.addressof(self._view)
-        self._first = -(-(base + GUARD) // ALIGNMENT) * ALIGNMENT
-        self._end = base + len(self._map) - GUARD
+        self._first = -(-(base + guard) // ALIGNMENT) * ALIGNMENT
+        self._end = base + len(self._map) - guard
         self._starts: list[int] = []  # sorted
         self._sizes: dict[int, int] = {}
         self._freed: dict[int, int] = {}  # start -> bytes, for late accesses; the last ones freed
@@ -75,9 +77,9 @@ class Memory:
         for taken in ({**self._freed, **self._sizes}, self._sizes):
             candidate = self._first
             for start in sorted(taken):
-                if start - candidate >= nbytes + GUARD:
+                if start - candidate >= nbytes + self.guard:
                     return candidate
-                candidate = -(-(start + taken[start] + GUARD) // ALIGNMENT) * ALIGNMENT
+                candidate = -(-(start + taken[start] + self.guard) // ALIGNMENT) * ALIGNMENT
             if candidate + nbytes <= self._end:
                 return candidate
         raise OutOfMemory(f"out of memory: no hole of {nbytes:,} bytes is left")

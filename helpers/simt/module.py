@@ -115,14 +115,27 @@ class Function:
                 self._compiled[key] = _Compiled(self._owner.source, self.name, *key)
             return self._compiled[key]
 
-    def launch(self, grid: Dim, block: Dim, parameters: bytes, shared_bytes: int = 0) -> None:
+    def launch(
+        self,
+        grid: Dim,
+        block: Dim,
+        parameters: bytes,
+        shared_bytes: int = 0,
+        *,
+        blocks: range | None = None,
+        seconds: float | None = None,
+    ) -> None:
         """Runs the kernel to its end.
 
         grid and block are (x, y, z) with x*y*z >= 1; parameters is the packed parameter buffer;
-        shared_bytes the dynamic shared memory. Raises ValueError for a buffer that is too short,
-        Unsupported, Fault, Interrupted, or KeyboardInterrupt (the kernel has been stopped then).
+        shared_bytes the dynamic shared memory. blocks: only these run, of the grid's, by their
+        linear index; it has step 1. seconds: a launch that takes longer is a Fault of the kind
+        "time" (see `_Run.run`). Raises ValueError for a buffer that is too short, Unsupported,
+        Fault, Interrupted, or KeyboardInterrupt (the kernel has been stopped then).
         """
-        self._perform(grid, block, parameters, shared_bytes, NO_INSTRUMENTS)
+        self._perform(
+            grid, block, parameters, shared_bytes, NO_INSTRUMENTS, blocks=blocks, seconds=seconds
+        )
 
     def count(
         self,
@@ -196,13 +209,17 @@ class Function:
         order: str | int = "forward",
         unwritten: Sequence[tuple[int, int, int]] = (),
         workers: int | None = None,
+        seconds: float | None = None,
     ) -> Sanitized:
         """Runs the kernel as `launch` does and says which of its accesses are not as they should
         be. A fault is part of what it says.
 
         order: of the warps of a block and of the blocks: "forward", "reversed" or a seed.
         unwritten: (address, bytes, bytes of an element) of arrays that are all NaN and count as
-        not yet written. workers: threads that run blocks; with one the order is fixed.
+        not yet written. workers: threads that run blocks; with one the order is fixed. seconds: as
+        for `launch`.
+
+        Shared memory and registers that nobody has set hold NaN.
         """
         code = self.compiled(tuple(block), Instruments(sanitize=True))
         blocks = grid[0] * grid[1] * grid[2]
@@ -217,7 +234,7 @@ class Function:
         try:
             self._perform(
                 grid, block, parameters, shared_bytes, Instruments(sanitize=True),
-                sanitizer=sanitizer,
+                sanitizer=sanitizer, seconds=seconds,
             )  # fmt: skip
         except Fault as found:
             fault = found
@@ -251,6 +268,8 @@ class Function:
         record: Record | None = None,
         alone: bool = False,
         sanitizer: Sanitizer | None = None,
+        blocks: range | None = None,
+        seconds: float | None = None,
     ) -> _Run:
         if len(parameters) < self.parameter_bytes:
             raise ValueError(
@@ -261,6 +280,9 @@ class Function:
         def prepare() -> _Run:
             code = self.compiled(tuple(block), instruments)
             run = _Run(code, self._owner, grid, parameters, shared_bytes, sanitizer)
+            run.seconds = seconds
+            if blocks is not None:
+                run.launch.next_block, run.launch.end_block = blocks.start, blocks.stop
             if record is not None:
                 run.trace(record, alone)
             return run
@@ -331,6 +353,8 @@ class _Run:
         self.launch.idle, self.launch.host_call = (
             ctypes.cast(c, c_void_p).value for c in self._callbacks
         )
+        self.seconds: float | None = None
+        self._late: Fault | None = None
         self._lock = threading.Lock()
         self._seen: tuple = ()
         self._seen_at = 0.0
@@ -394,17 +418,54 @@ class _Run:
         return -(-(self._keep[-1].ctypes.data + SLACK) // 256) * 256
 
     def run(self) -> None:
+        """Runs all blocks. The time limit is up when as much time has passed and this process has
+        computed for half of it: a busy machine alone is no endless loop."""
+        started, cpu = time.monotonic(), time.process_time()
         for context in self.contexts:
             _pool.put((self.code.run, context, self.done))
         for _ in self.contexts:
-            self.done.get()
+            while not self._ended_by(started, cpu):
+                continue
         if self._error:
             raise self._error
+        if self._late:
+            raise self._late
         faults = [c for c in self.contexts if c.fault_kind]
         if faults:
             raise self._fault(min(faults, key=lambda c: c.block))
         if self.launch.stop:
             raise Interrupted(f"kernel {self.code.name} was stopped")
+
+    def _ended_by(self, started: float, cpu: float) -> bool:
+        """Waits for a worker; False when it is to be waited for again."""
+        if self.seconds is None or self._late:
+            self.done.get()
+            return True
+        left = max(0.02, started + self.seconds - time.monotonic())
+        try:
+            self.done.get(timeout=left)
+        except queue.Empty:
+            if time.process_time() - cpu > self.seconds / 2:
+                self._late = self._too_long()
+                self.stop()
+            return False
+        return True
+
+    def _too_long(self) -> Fault:
+        """Where a warp was last seen to go round in a loop, or to wait at a barrier."""
+        for c in self.contexts:
+            states = [(s, w) for w, s in enumerate(self._states(c)) if s > 0]
+            if states:
+                state, warp = max(states)
+                i = self.code.layout.resumes[(state & WROTE - 1) - 1]
+                x, y, _ = self.code.geometry.block
+                linear = warp * LANES
+                thread = (linear % x, linear // x % y, linear // (x * y))
+                block = (c.block_x, c.block_y, c.block_z)
+                file = PurePath(i.file).name
+                detail = f"stopped after {self.seconds:g} s"
+                return Fault("time", detail, self.code.name, file, i.line, block, thread)
+        return Fault("time", f"stopped after {self.seconds:g} s", self.code.name)
 
     def trace(self, record: Record, alone: bool) -> None:
         """Before it runs: what code that traces is to look for, in that block alone or in all."""

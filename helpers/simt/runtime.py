@@ -169,7 +169,8 @@ def scheduler(
     Otherwise the size of the block's record of barriers, which @release opens (see barriers).
 
     sanitize: blocks and warps run in the order that the launch gives, and the sanitizer hears of
-    each block's start and of each __syncthreads() (see shadow).
+    each block's start and of each __syncthreads() (see shadow). A block's shared memory is then
+    full of ones at first, which as floats are NaN.
     """
     c, launch = Context, Launch
     if barrier_bytes:
@@ -185,7 +186,9 @@ def scheduler(
     if sanitize:
         warp = _permuted("%w", "i32", "%turn", "warp_order")
         block = _permuted("%block", "i64", "%place", "block_order")
-        begin = "call void @san.begin(ptr %cx)"
+        begin = f"""call void @san.begin(ptr %cx)
+{load_fields("%cx", c, {"shared": "ptr"})}{load_fields("%launch", launch, {"shared_bytes": "i64"})}\
+  call void @llvm.memset.p0.i64(ptr %shared, i8 -1, i64 %shared_bytes, i1 false)"""
         if not barrier_bytes:
             opened = "call void @san.barrier(ptr %cx, i1 %none_ready)"
     chunks = f"%chunks = add i64 {(frame_bytes - stack_bytes) // 64}, "

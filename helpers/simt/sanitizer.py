@@ -86,6 +86,7 @@ class Sanitized:
     written: dict[int, int]  # start -> elements that have been
     unfreed: dict[tuple[str, int], tuple[int, int]]
     lost: int  # instances of other pairs of instructions than those observed
+    stored_words: np.ndarray  # of shared memory: which 4 bytes any block has written
 
 
 class _Shadow:
@@ -165,6 +166,7 @@ class Sanitizer:
         self._ranges = [*self.unwritten, *memory.heap_range()]
         self.warps, self.blocks = warps, blocks
         self.shadows: dict[int, _Shadow] = {}  # by address of their state
+        self.shared_bytes = 0
         self._by_context: list[_Shadow] = []
         self._read_only: list[int] = []  # slots of layout.read_only
         self._blocks: dict[int, tuple[int, ptx.Instruction]] = {}  # malloc()ed in this launch
@@ -191,6 +193,7 @@ class Sanitizer:
     def attach(self, context, shared_bytes: int, local_bytes: int) -> None:
         """Gives a worker its shadow memory."""
         one = _Shadow((shared_bytes, local_bytes, self.bytes), self.granule)
+        self.shared_bytes = shared_bytes
         places = (context.shared, shared_bytes), (context.local, local_bytes)
         for k, (origin, nbytes) in enumerate((*places, (self.origin, self.bytes))):
             one.state.spaces[k].origin, one.state.spaces[k].bytes = origin or 0, nbytes
@@ -248,7 +251,18 @@ class Sanitizer:
             count, total = unfreed.get((i.file, i.line), (0, 0))
             unfreed[i.file, i.line] = count + 1, total + nbytes
         lost = sum(r.count - 1 for one in self._by_context for r in one.last if r.key)
-        return Sanitized(tuple(o for _, o in ordered), fault, never, written, unfreed, lost)
+        return Sanitized(
+            tuple(o for _, o in ordered), fault, never, written, unfreed, lost,
+            self._stored_words(),
+        )  # fmt: skip
+
+    def _stored_words(self) -> np.ndarray:
+        words = -(-self.shared_bytes // 4)
+        stored, step = np.zeros(words, bool), 4 // min(self.granule, 4)
+        for one in self._by_context:
+            writes = one.array(shadow.SHARED, "writes", 4 * words)
+            stored |= (writes.reshape(words, step) != 0).any(axis=1)
+        return stored
 
     def _access(self, info: int, space: str, layout, block: int) -> Access:
         number, thread = info & (shadow.IDS - 1), info >> shadow.THREAD_AT & shadow.THREAD
