@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from helpers.replica import MOST, MOST_THREADS, Program, program_of, source_text
+from helpers.launch_shape import MOST, MOST_THREADS
+from helpers.replica import Program, program_of, source_text
 from helpers.sandbox import words
 
 Shape = tuple[int, int, int]  # M, N, K
