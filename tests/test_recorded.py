@@ -13,15 +13,14 @@ from helpers.kernels import KERNELS, MEASURED
 from helpers.recorded import fingerprint, h200, seeded_matrices
 
 RECORDED = {**KERNELS, **MEASURED}
-PROVISIONAL = h200()["source"] == "baseline run"  # times alone, made before there was --record
 MISSING = [name for name in RECORDED if name not in h200().kernels]  # newer than the record
-SOURCES = ("python -m helpers.benchmark", "python -m helpers.bench --record")  # now, and before
 
 
 def test_the_record_says_where_it_comes_from() -> None:
     record = h200()
     assert "H200" in record.card
     assert str(record) == f"{record.card}, {record.date}"
+    assert record["source"] == "python -m helpers.benchmark"
     for key in ("source", "driver", "method"):
         assert record[key]
 
@@ -105,13 +104,8 @@ def test_this_machine_computes_the_bits_that_the_card_did(name: str) -> None:
     assert [row["sha256"] for row in here] == [chain(*size) for size in RESULT_SIZES]
     if name in MISSING:
         pytest.skip(f"record the H200 again: it has no {name}")
-    assert on_the_card(name) in (here, [] if PROVISIONAL else here)
+    assert on_the_card(name) == here
 
 
 def on_the_card(name: str) -> list[dict[str, object]]:
     return [row for row in h200()["results"] if row["kernel"] == name]
-
-
-def test_a_provisional_record_is_marked_and_any_other_is_complete() -> None:
-    assert PROVISIONAL or h200()["source"] in SOURCES
-    assert PROVISIONAL == (h200()["results"] == [])

@@ -32,6 +32,10 @@ WHY = {
     "read_outside_of_the_lock": "racecheck looks at shared memory only",
     "swapped_by_both": "racecheck looks at shared memory only",
     "early_exit_leaves_a_hole": "initcheck looks at global memory only; the return is legal",
+    "clears_while_counting": "racecheck does not report a write that races with an atomic one",
+    "halo": "memcheck says nothing of the 4 bytes behind a block's shared memory",
+    "two_slots": "two named barriers (bar.arrive, bar.sync) lie between the two accesses",
+    "turns": "an atomic counter and fences order the two accesses",
     "producer_and_consumer": "two named barriers (bar.arrive, bar.sync) lie between the two lines",
 }
 
