@@ -10,6 +10,10 @@ Functions called with `enter` are part of the same IR function. A call keeps wha
 needs, where it is to go on and which lanes wait elsewhere, on the warp's stack, which follows its
 frame, and jumps. So at a barrier in a function only that function's registers need saving.
 
+A `_Kernel` is built up in layers: `Emitter` writes IR, `Masks` knows which lanes are active,
+`Suspension` how the function is left and entered again, `Control` branches and calls; here are the
+function's frame, instructions, barriers and special registers.
+
 Registers that are cheap arithmetic on launch constants (`Shapes.invariant`) are computed anew at
 every entry instead; in large kernels many registers are never anywhere but in the frame (`frames`).
 """
@@ -17,27 +21,27 @@ every entry instead; in large kernels many registers are never anywhere but in t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
-from . import async_copy, barriers, frames, instructions, names, ptx, runtime, tensor, warp
-from .access import Memory, parameter_offsets, provenance
+from . import async_copy, barriers, instructions, names, ptx, runtime, tensor, warp
+from .access import Memory
 from .access import parse as parse_access
 from .calls import external_call
-from .counting import Counters, Counting
-from .emitter import Emitter, Lanes, bits, llvm_type, vector
-from .errors import InvalidPtx, Unsupported
-from .flow import Block, Branch, Graph, destinations, targets
+from .control import Control
+from .counting import Counting
+from .emitter import Lanes, bits, llvm_type, vector
+from .errors import Unsupported
+from .flow import Graph, destinations, targets
 from .hostcalls import CALLS
+from .layout import RESERVED, Layout
 from .runtime import Context, Launch
 from .sanitizer import fences
 from .sanitizing import Sanitizing
-from .scopes import Component, Scope
+from .scopes import Scope
 from .shapes import LANES, Geometry, Shapes, is_widening, signed, width
-from .stack import STACK_BYTES, function_address
 from .table import only
 from .tracing import Tracing
-from .whereabouts import Ahead, ahead
+from .whereabouts import ahead
 
 _NOTHING = {
     "membar",
@@ -52,130 +56,7 @@ _NOTHING = {
 _COOPERATIVE = warp.TABLE | tensor.TABLE | async_copy.TABLE
 _KNOWN = _NOTHING | instructions.TABLE.keys() | _COOPERATIVE.keys()
 _KNOWN |= {"ld", "st", "atom", "red", "cvta", "bar", "barrier", "trap", "call", "enter", "leave"}
-_BARRIER, _TRAP, _OVERFLOW, _ASSERT, _STACK_OVERFLOW = 3, 4, 5, 6, 8
-
-# Shared memory the system reserves in every block (PTX ISA 10.33), which cooperative groups use
-# for tiles of several warps. Given only to kernels that ask for it.
-_RESERVED = [ptx.Special(f"%reserved_smem_offset_{n}") for n in ("1", "0", "begin")]
-RESERVED_BYTES = 1024
-
-
-@dataclass
-class Layout:
-    """Where a kernel's data lies: known before code is made, needed by whoever launches it."""
-
-    kernel: ptx.Kernel
-    shared_offsets: dict[str, int]
-    shared_sizes: dict[str, int]  # of those whose size is known
-    static_shared: int
-    local_offsets: dict[str, int]
-    local_stride: int  # bytes of local memory a lane has
-    symbols: list[str]  # module-level variables, in the order of Launch.symbols
-    parameters: dict[str, int]
-    functions: dict[str, int]  # what the names of device functions stand for
-    bounds: list = field(default_factory=lambda: [None])  # what each slot of Launch.bounds is about
-    frame_bytes: int = 0
-    sources: list[ptx.Instruction] = field(default_factory=list)  # by instruction id
-    resumes: list[ptx.Instruction | None] = field(default_factory=list)  # by resume point - 1
-    places: list[Ahead] = field(default_factory=list)  # of lanes that miss at a barrier
-    counters: Counters | None = None  # of code that counts
-    granule: int = 0  # of code that sanitizes; and the accesses that a fence may follow
-    fences: set[int] = field(default_factory=set)
-    # Offsets of parameters: of arrays that may be written (None: any), and others that are read.
-    written: set[int] | None = None
-    read_only: list[int] = field(default_factory=list)
-
-    def for_launches(self) -> Layout:
-        """Without what only code generation needs."""
-        layout = replace(self, kernel=replace(self.kernel, body=[]))
-        layout.origins = self.origins  # for messages
-        return layout
-
-    def is_reserved(self, offset: int) -> bool:
-        """Whether a byte of shared memory is in what the system reserves."""
-        start = self.shared_offsets.get(_RESERVED[0].name)
-        return start is not None and start <= offset < start + RESERVED_BYTES
-
-    def is_array(self, offset: int) -> bool:
-        """Whether a byte of a thread's local memory is in an array of the kernel's own."""
-        before = [(at, name) for name, at in self.local_offsets.items() if at <= offset]
-        return bool(before) and "__local_depot" in max(before)[1]
-
-    def parameter_offset(self, name: str) -> int:
-        if name not in self.parameters:
-            raise InvalidPtx(f"kernel {self.kernel.name}: '{name}' is not a parameter")
-        return self.parameters[name]
-
-    def origin(self, base) -> object | None:
-        """What an address was probably computed from: ("parameter", offset), ("symbol", name)."""
-        if isinstance(base, ptx.Register):
-            return self.origins.get(base.name)
-        return ("symbol", base.name) if isinstance(base, ptx.Symbol) else None
-
-    def bounds_slot(self, base) -> int:
-        """The slot of the allocation an address is expected in; 0 if nothing is known."""
-        key = self.origin(base)
-        if key not in self.bounds:
-            self.bounds.append(key)
-        return self.bounds.index(key)
-
-    def __post_init__(self):
-        self.origins = provenance(self.kernel)
-
-
-def layout_of(module: ptx.Module, kernel: ptx.Kernel) -> Layout:
-    """Places the shared and local variables a kernel uses, each at its alignment."""
-    used = {s.name for i in kernel.body if isinstance(i, ptx.Instruction) for s in _symbols(i)}
-    declared = [*module.variables, *kernel.variables]
-    shared = [
-        v for v in declared if v.space == "shared" and (v.name in used or v in kernel.variables)
-    ]
-    if any(
-        o in _RESERVED for i in kernel.body if isinstance(i, ptx.Instruction) for o in i.operands
-    ):
-        shared.append(ptx.Variable(_RESERVED[0].name, "shared", 16, RESERVED_BYTES))
-    shared.sort(key=lambda v: v.external)  # what is sized at launch comes last
-    offsets, total = _place([v for v in shared if not v.external])
-    start = -(-total // 16) * 16
-    offsets |= {v.name: start for v in shared if v.external}
-    local, stride = _place([v for v in declared if v.space == "local"])
-    symbols = [
-        v.name for v in module.variables if v.space in ("global", "const") and v.name in used
-    ]
-    return Layout(
-        kernel,
-        offsets,
-        {v.name: v.nbytes for v in shared if not v.external},
-        total,
-        local,
-        -(-stride // 16) * 16,
-        symbols,
-        parameter_offsets(kernel),
-        {name: function_address(module, name) for name in module.functions},
-    )
-
-
-def _place(variables: list[ptx.Variable]) -> tuple[dict[str, int], int]:
-    at, offsets = 0, {}
-    for v in variables:
-        at = -(-at // v.align) * v.align
-        offsets[v.name] = at
-        at += v.nbytes
-    return offsets, at
-
-
-def _symbols(i: ptx.Instruction):
-    stack = list(i.operands)
-    while stack:
-        o = stack.pop()
-        if isinstance(o, ptx.Symbol):
-            yield o
-        elif isinstance(o, ptx.Address):
-            stack.append(o.base)
-        elif isinstance(o, ptx.Vector):
-            stack += o.elements
-        elif isinstance(o, tuple):
-            stack += o
+_BARRIER, _TRAP, _OVERFLOW, _ASSERT = 3, 4, 5, 6
 
 
 @dataclass(frozen=True)
@@ -210,109 +91,15 @@ def generate(
     return _Kernel(layout, graph, Shapes(graph, geometry, local), instruments).module()
 
 
-class _Kernel(Emitter):
+class _Kernel(Control):
     def __init__(self, layout: Layout, graph: Graph, shapes: Shapes, instruments: Instruments):
-        super().__init__(layout.kernel, shapes)
-        self.layout, self.graph, self.geometry = layout, graph, shapes.geometry
-        self.structure = shapes.structure
+        super().__init__(layout, graph, shapes)
         self.counting = Counting(self, dict(instruments.wider)) if instruments.count else None
         observers = [self.counting] if self.counting else []
         observers += [Tracing(self)] if instruments.trace else []
         self.sanitizing = Sanitizing(self, graph) if instruments.sanitize else None
         observers += [self.sanitizing] if self.sanitizing else []
         self.memory = Memory(self, layout, observers)
-        self.resumes: list[str] = []
-        self._last: ptx.Instruction | None = None  # of the block before, for loops without any
-        self._ending: ptx.Instruction | None = None  # the last of the block that is being ended
-        self.frame_bytes = 64
-        self._frame_places = {"%stacked": runtime.STACK_FIELD}
-        self.stack_bytes = LANES * STACK_BYTES if graph.entries else 0
-        self._reside()
-        self._returns: dict[str, list[str]] = {name: [] for name in graph.entries}
-        self._functions_of = {s.entry: name for name, s in shapes.structure.functions.items()}
-        self.lanes_end_in_functions = self._lanes_end_in_functions()
-        self.whole = self._mask_never_changes()
-        self.counted = barriers.counted(layout.kernel)
-        self._ids = {}
-        for block in graph.blocks:
-            for i in block.instructions:
-                self._ids[id(i)] = len(layout.sources)
-                layout.sources.append(i)
-
-    def id_of(self, i: ptx.Instruction) -> int:
-        """An instruction's id: its place in layout.sources."""
-        return self._ids[id(i)]
-
-    def _number(self, i: ptx.Instruction) -> int:
-        """The id of an instruction that may be a branch."""
-        if id(i) not in self._ids:
-            self._ids[id(i)] = len(self.layout.sources)
-            self.layout.sources.append(i)
-        return self._ids[id(i)]
-
-    # -- masks ----------------------------------------
-
-    def _mask_never_changes(self) -> bool:
-        """Whether outside all components every lane is always active."""
-        if not self.geometry.whole_warps:
-            return False
-        root = self.structure.root
-        for block in self.graph.blocks:
-            ends = not self._leaves(block) and self._can_end(block)
-            divergent = block.index in self.structure.divergent
-            if ends and (divergent or self.structure.owner[block.index] is not root):
-                return False
-        return True
-
-    def _can_end(self, block: Block) -> bool:
-        """Whether lanes may end after a block."""
-        return block.end.target is None or bool(block.end.guard) and block.end.otherwise is None
-
-    def _leaves(self, block: Block) -> bool:
-        """Whether a block is a function's end."""
-        return bool(block.instructions) and block.instructions[-1].opcode == "leave"
-
-    def _lanes_end_in_functions(self) -> bool:
-        first = min(self.graph.entries.values(), default=len(self.graph.blocks))
-        return any(self._can_end(b) and not self._leaves(b) for b in self.graph.blocks[first:])
-
-    def _mask_slot(self, scope: Scope) -> str:
-        return "%mask" if scope is self.structure.root else f"%mask{scope.entry}"
-
-    def _current_mask(self, scope: Scope) -> str:
-        if scope is self.structure.root and self.whole:
-            return "-1"
-        return self.op(f"load i32, ptr {self._mask_slot(scope)}")
-
-    def _mask_slots(self) -> list[str]:
-        """The masks of all scopes but the kernel's, and of the lanes waiting to enter each."""
-        parts = [p for c in self.structure.components for p in c.parts]
-        scopes = [*self.structure.functions.values(), *parts]
-        waiting = {w: None for c in self.structure.components for w in self._waiting(c)}
-        return [*map(self._mask_slot, scopes), *waiting]
-
-    def _waiting(self, component: Component) -> list[str]:
-        """The masks of the lanes waiting to enter a component's scopes and its join."""
-        places = [*(p.entry for p in component.parts), component.join]
-        masks = [self._pending(b) for b in places if b is not None]
-        if component.waits:
-            meetings = component.parts[component.meetings : component.barriers]
-            masks += [self._released(p.entry) for p in meetings]
-        return masks
-
-    def _elsewhere(self, scope: Scope) -> list[str]:
-        """The masks of the lanes that wait somewhere while a scope runs."""
-        masks = []
-        while scope.parent is not None:
-            masks += self._waiting(scope.parent)
-            scope = scope.parent.scope
-        return list(dict.fromkeys(masks))
-
-    def _pending(self, block: int) -> str:
-        return f"%pending{block}"
-
-    def _released(self, block: int) -> str:
-        return f"%released{block}"
 
     # -- the function ----------------------------------------
 
@@ -442,18 +229,6 @@ class _Kernel(Emitter):
                 lines.append(f"  store {ty} {value}, ptr {slot}")
         return lines
 
-    def _reside(self) -> None:
-        """Chooses what is kept in the frame all the time, and gives it places there."""
-        first = self.frame_bytes
-        names = frames.resident(self.graph, self.structure, self.shapes.invariant)
-        slots = [(self.slot(name), self.slot_type(name)) for name in names]
-        if slots:
-            slots += [(m, "i32") for m in self._mask_slots()]
-        for slot, ty in slots:
-            self.frame_place(slot, _bytes(ty), _alignment(ty))
-        self.resident = {slot for slot, _ in slots}
-        self._resident_span = first, self.frame_bytes
-
     def _slots(self) -> list[str]:
         """Registers and masks, zero at first."""
         lines = []
@@ -478,7 +253,7 @@ class _Kernel(Emitter):
             f"  ret i32 {runtime.STOPPED}",
         ]
 
-    # -- control flow ----------------------------------------
+    # -- blocks ----------------------------------------
 
     def _block(self, index: int) -> None:
         block, scope = self.graph.blocks[index], self.structure.owner[index]
@@ -536,211 +311,6 @@ class _Kernel(Emitter):
         """Merged ranges must be shorter than the guard between allocations, or shared."""
         offsets = [parse_access(self, i).address.offset for _, i in group]
         return max(offsets) - min(offsets) < 2048 or "shared" in group[0][1].modifiers
-
-    def _take_turn(self, scope: Scope, live: int, mask: str, also: Sequence[str] = ()) -> None:
-        """At a loop's back edge: when the slice is up, let other warps run, or give up if the
-        launch has been stopped. mask: the lanes in the loop, kept at the frame's start. also:
-        masks to save beside those of the scope."""
-        left = self.op(f"sub i32 {self.op('load i32, ptr %slice')}, 1")
-        self.line(f"store i32 {left}, ptr %slice")
-        up, turn, on = (
-            self.op(f"icmp eq i32 {left}, 0"),
-            self.fresh("turn")[1:],
-            self.fresh("on")[1:],
-        )
-        self.line(f"br i1 {up}, label %{turn}, label %{on}, !prof !2")
-        self.label(turn)
-        stop = self.op("load volatile i32, ptr %stop")
-        go, leave = self.op(f"icmp eq i32 {stop}, 0"), self.fresh("leave")[1:]
-        self.line(f"br i1 {go}, label %{leave}, label %stopped, !prof !0")
-        self.label(leave)
-        self.line(f"store i32 {mask}, ptr %frame")
-        self._suspend(scope, live, runtime.READY, also)
-        self.line(f"br label %{on}")
-        self.label(on)
-
-    def _await(self, block: int, mask: str) -> None:
-        old = self.op(f"load i32, ptr {self._pending(block)}")
-        self.line(f"store i32 {self.op(f'or i32 {old}, {mask}')}, ptr {self._pending(block)}")
-
-    def _retire(self, mask: str) -> None:
-        if self.sanitizing and self._ending:
-            self.sanitizing.ends(mask, self._number(self._ending))
-        old = self.op("load i32, ptr %alive")
-        gone = self.op(f"xor i32 {mask}, -1")
-        self.line(f"store i32 {self.op(f'and i32 {old}, {gone}')}, ptr %alive")
-
-    def _leave(self, target: int | None, mask: str) -> None:
-        """Lanes leave their scope: to wait at a block, or for good."""
-        if target is None:
-            self._retire(mask)
-        else:
-            self._await(target, mask)
-
-    def _exhausted(self, scope: Scope) -> str:
-        """Where the warp goes on when no lane is left in a scope."""
-        if scope is self.structure.root:
-            return "exit"
-        if scope.parent is None:
-            return f"leave{scope.entry}"
-        component, next_ = scope.parent, scope.parent.parts.index(scope) + 1
-        if component.waits and next_ <= component.barriers:
-            return self._part_label(component, next_)
-        if component.cyclic:
-            return f"c{component.number}"
-        return self._part_label(component, next_)
-
-    def _part_label(self, component: Component, k: int) -> str:
-        if component.waits and k == component.meetings:
-            return f"c{component.number}_turned"
-        if component.waits and k == component.barriers:
-            return f"c{component.number}"
-        if k < len(component.parts):
-            return f"c{component.number}_{k}"
-        return f"c{component.number}_join"
-
-    def _go(self, at: int, scope: Scope, target: int | None, mask: str) -> None:
-        """All lanes of the scope go to target."""
-        if target is None or not scope.holds(target):
-            if not self._leaves(self.graph.blocks[at]):
-                self._leave(target, mask)
-            self.line(f"br label %{self._exhausted(scope)}")
-            return
-        if target <= at:
-            self._take_turn(scope, self.graph.blocks[target].live_in | scope.preserve, mask)
-            mask = self._current_mask(scope)
-        component = scope.component_of(target)
-        if component is None:
-            self.line(f"br label %b{target}")
-        else:
-            self._await(target, mask)
-            self.line(f"br label %c{component.number}")
-
-    def _end(self, at: int, scope: Scope, end: Branch) -> None:
-        self._ending = end.instruction or self._last
-        if end.guard is None:
-            self._go(at, scope, end.target, self.mask)
-            return
-        taken, otherwise = end.target, end.otherwise
-        if end.negated:
-            taken, otherwise = otherwise, taken
-        guard = self.read(end.guard)
-        if guard.pattern is not None:
-            yes, no = self.fresh("taken")[1:], self.fresh("otherwise")[1:]
-            self.line(f"br i1 {guard.ssa}, label %{yes}, label %{no}")
-            for label, target in ((yes, taken), (no, otherwise)):
-                self.label(label)
-                self._go(at, scope, target, self.mask)
-            return
-        chosen = self.op(f"bitcast {vector('i1')} {guard.ssa} to i32")
-        there = self.op(f"and i32 {self.mask}, {chosen}")
-        here = self.op(f"and i32 {self.mask}, {self.op(f'xor i32 {chosen}, -1')}")
-        if self.counting:
-            self.counting.branch(there, here)
-        inside = [(t, m) for t, m in ((taken, there), (otherwise, here)) if scope.holds(t)]
-        outside = [(t, m) for t, m in ((taken, there), (otherwise, here)) if not scope.holds(t)]
-        for target, mask in outside:
-            self._leave(target, mask)
-        if len(inside) == 2:
-            # A branch may go straight to its join, and that may be in the next component.
-            component = next(
-                c for c in scope.components if all(t in c.blocks or t == c.join for t, _ in inside)
-            )
-            for target, mask in inside:
-                self._await(target, mask)
-            self.line(f"br label %c{component.number}")
-        elif len(inside) == 1:
-            ((target, mask),) = inside
-            self.line(f"store i32 {mask}, ptr {self._mask_slot(scope)}")
-            some, stay = self.op(f"icmp ne i32 {mask}, 0"), self.fresh("stay")[1:]
-            self.line(f"br i1 {some}, label %{stay}, label %{self._exhausted(scope)}")
-            self.label(stay)
-            self._go(at, scope, target, mask)
-        else:
-            self.line(f"br label %{self._exhausted(scope)}")
-
-    def _component(self, component: Component) -> None:
-        n = component.number
-        self.label(f"c{n}")
-        if component.cyclic:
-            live = component.scope.preserve
-            for part in component.parts:
-                live |= self.graph.blocks[part.entry].live_in
-            if component.join is not None:
-                live |= self.graph.blocks[component.join].live_in
-            on_their_way = component.parts[: component.meetings or None]
-            waiting = [p for p in on_their_way if p.entry in self.structure.waiting_loops]
-            for part in [*on_their_way[:1], *waiting[:1]]:  # where a deadlock would be
-                first = self.graph.blocks[part.entry]
-                written = [*first.instructions, first.end.instruction]
-                self._last = written[0] or self._last
-            mask = self._any(on_their_way)
-            self._take_turn(component.scope, live, mask, self._waiting(component))
-        self.line(f"br label %{self._part_label(component, 0)}")
-        for k, part in enumerate(component.parts):
-            self.label(f"c{n}_{k}")
-            waiting = self._pending(part.entry)
-            if component.waits and component.meetings <= k < component.barriers:
-                waiting = self._released(part.entry)
-            mask = self.op(f"load i32, ptr {waiting}")
-            some = self.op(f"icmp ne i32 {mask}, 0")
-            self.line(
-                f"br i1 {some}, label %c{n}_{k}_enter, label %{self._part_label(component, k + 1)}"
-            )
-            self.label(f"c{n}_{k}_enter")
-            self.line(f"store i32 0, ptr {waiting}")
-            self.line(f"store i32 {mask}, ptr {self._mask_slot(part)}")
-            self.line(f"br label %b{part.entry}")
-        if component.waits:
-            self._turned(component)
-        self.label(f"c{n}_join")
-        scope, join = component.scope, component.join
-        if join is None:
-            self.line(f"br label %{self._exhausted(scope)}")
-            return
-        next_ = scope.component_of(join)
-        if next_ is not None:
-            self.line(f"br label %c{next_.number}")
-            return
-        mask = self.op(f"load i32, ptr {self._pending(join)}")
-        self.line(f"store i32 0, ptr {self._pending(join)}")
-        self.line(f"store i32 {mask}, ptr {self._mask_slot(scope)}")
-        some = self.op(f"icmp ne i32 {mask}, 0")
-        self.line(f"br i1 {some}, label %b{join}, label %{self._exhausted(scope)}")
-
-    def _turned(self, component: Component) -> None:
-        """When each part had its turn: again; or if no lane is on its way, on from all meetings.
-
-        If none is at one either, on to the parts with barriers.
-        """
-        n, first, end = component.number, component.meetings, component.barriers
-        self.label(f"c{n}_turned")
-        self._branch_if_any(component.parts[:first], f"c{n}", f"c{n}_met")
-        self.label(f"c{n}_met")
-        rest = f"c{n}_{end}" if end < len(component.parts) else f"c{n}_join"
-        if first == end:
-            self.line(f"br label %{rest}")
-            return
-        self._branch_if_any(component.parts[first:end], f"c{n}_go", rest)
-        self.label(f"c{n}_go")
-        for part in component.parts[first:end]:
-            mask = self.op(f"load i32, ptr {self._pending(part.entry)}")
-            self.line(f"store i32 {mask}, ptr {self._released(part.entry)}")
-            self.line(f"store i32 0, ptr {self._pending(part.entry)}")
-        self.line(f"br label %c{n}_{first}")
-
-    def _branch_if_any(self, parts: list[Scope], yes: str, no: str) -> None:
-        """Goes to the label `yes` if lanes wait to enter one of some parts, else to `no`."""
-        some = self.op(f"icmp ne i32 {self._any(parts)}, 0")
-        self.line(f"br i1 {some}, label %{yes}, label %{no}")
-
-    def _any(self, parts: list[Scope]) -> str:
-        """The lanes that wait to enter one of some parts."""
-        mask = "0"
-        for part in parts:
-            waiting = self.op(f"load i32, ptr {self._pending(part.entry)}")
-            mask = self.op(f"or i32 {mask}, {waiting}")
-        return mask
 
     # -- instructions ----------------------------------------
 
@@ -958,12 +528,6 @@ class _Kernel(Emitter):
             flags.append(self.op(f"extractvalue {{i{n}, i1}} {pair}, 1"))
         return flags[0] if len(flags) == 1 else self.op(f"or i1 {flags[0]}, {flags[1]}")
 
-    def _fault(self, kind: int, number: int, mask: str) -> None:
-        self.lines += (
-            runtime.record_fault(kind, number, mask, self.fresh("f")[1:]).rstrip().split("\n")
-        )
-        self.line("br label %fault")
-
     def _host_call(self, i: ptx.Instruction, number: int) -> None:
         name, _, _ = external_call(i)
         if name not in CALLS:
@@ -1052,21 +616,6 @@ class _Kernel(Emitter):
         self._fault_if(_BARRIER, i, self.op(f"and i32 {others}, {self.mask}"))
         return chosen
 
-    def _fault_if(
-        self, kind: int, i: ptx.Instruction, mask: str, before: Callable[[], None] | None = None
-    ) -> str:
-        """A fault if any lane is in mask, after what `before` emits; the label where there was
-        none."""
-        some = self.op(f"icmp ne i32 {mask}, 0")
-        bad, good = self.fresh("bad")[1:], self.fresh("good")[1:]
-        self.line(f"br i1 {some}, label %{bad}, label %{good}, !prof !2")
-        self.label(bad)
-        if before is not None:
-            before()
-        self._fault(kind, self._ids[id(i)], mask)
-        self.label(good)
-        return good
-
     def _votes(self, barrier: barriers.Barrier) -> tuple[str, str, str]:
         """Of the active lanes' predicates: how many hold, if any does not, if any does."""
         if barrier.predicate is None:
@@ -1095,114 +644,6 @@ class _Kernel(Emitter):
                 "i1", self.op(f"icmp {'eq' if barrier.reduction == 'and' else 'ne'} i32 {word}, 0")
             )
         self._assign(block, i, i.operands[0].name, value)
-
-    def _suspend(self, scope: Scope, live: int, flag: int, also: Sequence[str] = ()) -> None:
-        """Saves what is live, returns to the scheduler, and goes on here when called again."""
-        saved = [
-            (slot, ty, self.frame_place(slot, _bytes(ty), _alignment(ty)))
-            for slot, ty in self._saved(scope, live, also)
-            if slot not in self.resident
-        ]
-        label = f"resume{len(self.resumes) + 1}"
-        self.resumes.append(label)
-        self.layout.resumes.append(self.instruction or self._last)
-        self._save(saved, "%frame")
-        code = str(len(self.resumes) | flag)
-        if flag:
-            code = self.op(f"or i32 {code}, {self.op('load i32, ptr %wrote')}")
-        self.line(f"ret i32 {code}")
-        self.label(label)
-        self._restore(saved, "%frame")
-
-    def _save(self, saved: list[tuple[str, str, int]], base: str) -> None:
-        """saved: (slot, type, offset from base)."""
-        for slot, ty, place in saved:
-            value = self.op(f"load {ty}, ptr {slot}")
-            p = self.op(f"getelementptr i8, ptr {base}, i64 {place}")
-            self.line(f"store {ty} {value}, ptr {p}, align {_alignment(ty)}")
-
-    def _restore(self, saved: list[tuple[str, str, int]], base: str) -> None:
-        for slot, ty, place in saved:
-            p = self.op(f"getelementptr i8, ptr {base}, i64 {place}")
-            value = self.op(f"load {ty}, ptr {p}, align {_alignment(ty)}")
-            self.line(f"store {ty} {value}, ptr {slot}")
-
-    def _saved(self, scope: Scope, live: int, also: Sequence[str] = ()) -> list[tuple[str, str]]:
-        """(slot, type) of all that must survive a return to the scheduler."""
-        slots = [] if self.whole else [("%alive", "i32")]
-        if self.counted:
-            slots.append(("%barrier", "i32"))
-        if self.stack_bytes:
-            slots.append(("%stacked", "i64"))
-        return slots + self._kept(scope, live, also)
-
-    def _kept(self, scope: Scope, live: int, also: Sequence[str] = ()) -> list[tuple[str, str]]:
-        """(slot, type) of the state of the kernel or function that a scope is part of."""
-        slots = []
-        if scope.outermost is not self.structure.root:
-            slots.append(("%site", "i32"))
-        if scope is not self.structure.root or not self.whole:
-            slots.append((self._mask_slot(scope), "i32"))
-        slots += [(m, "i32") for m in dict.fromkeys([*self._elsewhere(scope), *also])]
-        for name in self.kernel.registers:
-            if self.graph.is_live(name, live) and name not in self.shapes.invariant:
-                slots.append((self.slot(name), self.slot_type(name)))
-        return slots
-
-    # -- functions -------------------------------------
-
-    def _enter(self, scope: Scope, i: ptx.Instruction, live: int) -> None:
-        """Calls a function: the active lanes go through it, all others wait where they are."""
-        name = i.operands[1].name
-        function = self.structure.functions[name]
-        live = (live | scope.preserve) & ~self.graph.bits(destinations(i))
-        kept, size = [], 0
-        for slot, ty in self._kept(scope, live):
-            size = -(-size // _alignment(ty)) * _alignment(ty)
-            kept.append((slot, ty, size))
-            size += _bytes(ty)
-        size = -(-size // 64) * 64
-        top = self.op("load i64, ptr %stacked")
-        after = self.op(f"add i64 {top}, {size}")
-        full = self.op(f"icmp ugt i64 {after}, {self.stack_bytes}")
-        self._fault_if(_STACK_OVERFLOW, i, self.op(f"select i1 {full}, i32 {self.mask}, i32 0"))
-        self._save(kept, self.op(f"getelementptr i8, ptr %stack, i64 {top}"))
-        self.line(f"store i64 {after}, ptr %stacked")
-        self.line(f"store i32 {self.mask}, ptr {self._mask_slot(function)}")
-        for mask in self._elsewhere(scope):
-            self.line(f"store i32 0, ptr {mask}")
-        sites = self._returns[name]
-        self.line(f"store i32 {len(sites)}, ptr %site")
-        sites.append(self.fresh("back")[1:])
-        self.line(f"br label %b{function.entry}")
-        self.label(sites[-1])
-        top = self.op(f"sub i64 {self.op('load i64, ptr %stacked')}, {size}")
-        self.line(f"store i64 {top}, ptr %stacked")
-        self._restore(kept, self.op(f"getelementptr i8, ptr %stack, i64 {top}"))
-        if self.lanes_end_in_functions:
-            slot = self._mask_slot(scope)
-            mask = self.op(f"load i32, ptr {slot}")
-            mask = self.op(f"and i32 {mask}, {self.op('load i32, ptr %alive')}")
-            self.line(f"store i32 {mask}, ptr {slot}")
-            some, stay = self.op(f"icmp ne i32 {mask}, 0"), self.fresh("stay")[1:]
-            self.line(f"br i1 {some}, label %{stay}, label %{self._exhausted(scope)}")
-            self.label(stay)
-        self.mask = self._current_mask(scope)
-
-    def _return(self, name: str, sites: list[str]) -> None:
-        """Where a function's lanes go when all have reached its end."""
-        self.label(f"leave{self.graph.entries[name]}")
-        site = self.op("load i32, ptr %site")
-        cases = " ".join(f"i32 {n}, label %{label}" for n, label in enumerate(sites))
-        self.line(f"switch i32 {site}, label %never [ {cases} ]")
-
-    def frame_place(self, name: str, nbytes: int, align: int = 64) -> int:
-        """Where in the warp's frame `name` is kept: memory that stays while the block runs."""
-        if name not in self._frame_places:
-            self.frame_bytes = -(-self.frame_bytes // align) * align
-            self._frame_places[name] = self.frame_bytes
-            self.frame_bytes += nbytes
-        return self._frame_places[name]
 
     # -- special registers and symbols ----------------------------------------
 
@@ -1239,8 +680,8 @@ class _Kernel(Emitter):
         if name == "%dynamic_smem_size":
             total = self.op("trunc i64 %shared_bytes to i32")
             return Lanes("i32", self.op(f"sub i32 {total}, {self.layout.static_shared}"))
-        if ptx.Special(name) in _RESERVED:
-            return Lanes("i32", str(self.layout.shared_offsets[_RESERVED[0].name]))
+        if ptx.Special(name) in RESERVED:
+            return Lanes("i32", str(self.layout.shared_offsets[RESERVED[0].name]))
         if name.startswith("%lanemask_"):
             lane = {
                 "eq": lambda b: 1 << b,
@@ -1295,13 +736,3 @@ def _writes(i: ptx.Instruction) -> bool:
     if i.opcode != "atom" or not {"add", "inc", "dec"} & set(i.modifiers):
         return False
     return not (isinstance(i.operands[-1], ptx.Immediate) and i.operands[-1].value == 0)
-
-
-def _bytes(ty: str) -> int:
-    if ty.startswith("<"):
-        return LANES * max(1, bits(ty.split(" x ")[1].rstrip(">")) // 8)
-    return max(1, bits(ty) // 8)
-
-
-def _alignment(ty: str) -> int:
-    return min(64, _bytes(ty))

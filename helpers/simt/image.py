@@ -10,9 +10,9 @@ import functools
 from dataclasses import dataclass, replace
 
 from . import cache, ptx
-from .codegen import layout_of
 from .errors import InvalidPtx, Unsupported
 from .forms import Checker
+from .layout import layout_of
 from .stack import expand, function_address
 
 

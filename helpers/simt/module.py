@@ -18,12 +18,13 @@ from . import cache, jit, ptx
 from .access import size_of
 from .barriers import RECORD_BYTES
 from .calls import external_call
-from .codegen import NO_INSTRUMENTS, Instruments, Layout, generate, layout_of
+from .codegen import NO_INSTRUMENTS, Instruments, generate
 from .counts import Counts, interpret
 from .errors import Fault, Interrupted, InvalidPtx
 from .flow import Graph
 from .hostcalls import System
 from .image import Head, Image, Source
+from .layout import Layout, layout_of
 from .memory import Memory
 from .runtime import FAULT_KINDS, READY, SLACK, WROTE, Context, Launch
 from .sanitizer import Sanitized, Sanitizer
