@@ -38,11 +38,7 @@ _NO_DESTINATION = {
     "leave",
 }
 
-_NO_DESTINATION_FORMS = {
-    ("wmma", ("store",)),
-    ("mbarrier", ("init",)),
-    ("mbarrier", ("inval",)),
-}
+_NO_DESTINATION_FORMS = {("wmma", "store"), ("mbarrier", "init"), ("mbarrier", "inval")}
 
 _SHARED_BY_THREADS = {"volatile", "relaxed", "acquire", "mmio"}
 _TOGETHER = {"shfl", "vote", "match", "redux", "ldmatrix", "movmatrix", "mma", "wmma", "elect"}
@@ -104,6 +100,8 @@ def destinations(instruction: ptx.Instruction) -> list[str]:
         return []
     if instruction.opcode in _NO_DESTINATION and "red" not in instruction.modifiers:
         return []  # bar.red has one
+    if (instruction.opcode, *instruction.modifiers[:1]) in _NO_DESTINATION_FORMS:
+        return []
     return registers_in(instruction.operands[0])
 
 
