@@ -34,7 +34,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,6 +48,9 @@ from helpers.recorded import h200
 from helpers.simt import ptx
 from helpers.simt.counts import AccessCount, BlockCount
 from helpers.simt.rules import LANES, LINE
+
+if TYPE_CHECKING:
+    from helpers.plots import Picture
 
 FILL_BYTES = 64  # a cycle, from the L2 cache into a multiprocessor's L1 or registers
 #: Cycles until an FMA can use another's result: Jia et al., arXiv:1804.06826 (Volta) and
@@ -121,6 +124,10 @@ class Prediction:
             mark = "  <- slowest" if term is self.slowest else ""
             lines.append(f"  {term.name:22}{time:>14}   {term.detail}{mark}")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+    def picture(self) -> Picture:
+        """The terms as bars: the longest is the predicted time."""
+        return _draw(self)
 
     def _time(self, cycles: float) -> str:
         return f"{cycles / self.card.clock_hz * 1e3:.4g} ms"
@@ -253,6 +260,33 @@ def _latency(
         f"FMAs {chain:,.0f}, own work {own:,.0f}), {here.blocks} block{'s' * (here.blocks != 1)} "
         "at a time",
     )
+
+
+def _draw(found: Prediction) -> Picture:
+    from helpers import plots  # numbers alone need no matplotlib
+
+    figure = plots._figure(10, 4.2)
+    axes = figure.subplots()
+    longest = found.ms
+    for row, term in enumerate(found.terms):
+        if term.cycles is None:
+            axes.text(0, row, f" left out: {term.detail}", va="center", fontsize=13)
+            continue
+        ms, slowest = term.cycles / found.card.clock_hz * 1e3, term is found.slowest
+        axes.barh(row, ms, color=plots.ORANGE if slowest else plots.SKY, edgecolor=plots.INK,
+                  hatch="//" if slowest else None)  # fmt: skip
+        mark = ", the slowest" if slowest else ""
+        axes.text(ms, row, f" {ms:.3g} ms{mark}", va="center", fontsize=14, color=plots.INK)
+    axes.set_yticks(range(len(found.terms)), [term.name for term in found.terms], fontsize=14)
+    axes.set_ylim(len(found.terms) - 0.4, -0.6)  # the first term at the top
+    axes.set_xlim(0, longest * 1.5)
+    axes.set_xlabel("ms, if nothing else took time", fontsize=14)
+    axes.tick_params(axis="x", labelsize=13)
+    title = f"{found.kernel}, {found.size}, on {found.card.name}: predicted {found.ms:.3g} ms"
+    axes.set_title(title, fontsize=15)
+    told = "; ".join(f"{term.name}: " + ("left out" if term.cycles is None else
+                     found._time(term.cycles)) for term in found.terms)  # fmt: skip
+    return plots.Picture(figure, f"Bars of what takes time. {title}. {told}.")
 
 
 # -- beside what was measured ----------------------------------------

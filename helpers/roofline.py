@@ -163,30 +163,36 @@ def _draw(found: Roofline, levels: Sequence[str]) -> Picture:
     points = [p for p in found.points if p.level in levels]
     left = min(p.intensity for p in points) / 2
     right = max(max(p.intensity for p in points), found.peak / min(found.rates.values())) * 4
-    figure = plots._figure(10, 7.2)
+    peak = found.peak / 1e12
+    figure = plots._figure(10, 6.6)
     axes = figure.subplots()
     colours = dict(zip(LEVELS, (plots.BLUE, plots.GREEN, plots.VERMILION), strict=True))
     lines = dict(zip(LEVELS, ("-", "--", ":"), strict=True))
     for level in levels:
         rate = found.rates[level]
         ridge = found.peak / rate
-        axes.plot([left, ridge, right], [rate * left, found.peak, found.peak],
-                  color=colours[level], linestyle=lines[level], linewidth=2.5,
+        axes.plot([left, ridge], [rate * left / 1e12, peak], color=colours[level],
+                  linestyle=lines[level], linewidth=3,
                   label=f"{level}: {rate / 1e12:.1f} TB/s")  # fmt: skip
+    flat = found.peak / max(found.rates[level] for level in levels)
+    axes.plot([flat, right], [peak, peak], color=plots.INK, linewidth=3,
+              label=f"FP32 units: {peak:.1f} TFLOP/s")  # fmt: skip
     marks = dict(zip(dict.fromkeys(p.kernel for p in points), "osD^vPX*<>phd", strict=False))
     for p in points:
-        axes.plot(p.intensity, p.flops, marks.get(p.kernel, "o"), color=colours[p.level],
-                  markeredgecolor=plots.INK, markersize=11)  # fmt: skip
+        axes.plot(p.intensity, p.flops / 1e12, marks.get(p.kernel, "o"), color=colours[p.level],
+                  markeredgecolor=plots.INK, markersize=12)  # fmt: skip
     for kernel, mark in marks.items():
         axes.plot([], [], mark, color=plots.PAPER, markeredgecolor=plots.INK, markersize=10,
                   label=kernel)  # fmt: skip
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(left, right)
-    axes.set_ylim(min(p.flops for p in points) / 3, found.peak * 2)
+    axes.set_ylim(min(p.flops for p in points) / 3e12, peak * 2)
+    plots._plain_logarithm(axes.xaxis)
+    plots._plain_logarithm(axes.yaxis)
     axes.set_xlabel("FLOP for each byte at that level", fontsize=15)
-    axes.set_ylabel("FLOP/s", fontsize=15)
-    axes.set_title(f"{found.title}\nFP32 units: {found.peak / 1e12:.1f} TFLOP/s", fontsize=16)
+    axes.set_ylabel("TFLOP/s", fontsize=15)
+    axes.set_title(found.title, fontsize=15)
     axes.tick_params(labelsize=13)
     axes.grid(True, color=plots.LINE, linewidth=0.4)
     figure.legend(fontsize=12, loc="outside lower center", ncols=3, frameon=False)
