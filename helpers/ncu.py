@@ -108,14 +108,15 @@ class Comparison:
         return "\n".join(lines)
 
 
-def compare(kernel: Kernel, M: int, N: int, K: int) -> Comparison:
+def compare(kernel: Any, M: int, N: int, K: int) -> Comparison:
     """One launch of a product kernel, counted by `profile` and by this machine's GPU.
 
-    Raises NoNcu.
+    kernel: what helpers.products.product takes. Raises NoNcu.
     """
+    from helpers.products import product
     from helpers.profile import profile  # counting alone needs no engine
 
-    size = (int(M), int(N), int(K))
+    kernel, size = product(kernel), (int(M), int(N), int(K))
     find_ncu()  # before the work of counting
     A, B = np.ones((M, K), np.float32), np.ones((K, N), np.float32)
     ours = counters_of(profile(kernel, A, B, np.zeros((M, N), np.float32), M, N, K))

@@ -40,9 +40,11 @@ import numpy as np
 
 from helpers import one_access, reuse
 from helpers.cards import CARDS, Card, card
-from helpers.kernels import KERNELS, Kernel
+from helpers.errors import WrongType
+from helpers.kernels import KERNELS, Kernel, _checked_size
 from helpers.occupancy import Occupancy, occupancy
 from helpers.plausible import fills
+from helpers.products import product
 from helpers.profile import Profile, flops_of, profile
 from helpers.recorded import h200
 from helpers.simt import ptx
@@ -133,12 +135,15 @@ class Prediction:
         return f"{cycles / self.card.clock_hz * 1e3:.4g} ms"
 
 
-def predict(kernel: Kernel, M: int, N: int, K: int, on: str | Card = "H200") -> Prediction:
-    """The predicted time of C = A * B by one of helpers.kernels on a card of helpers.cards.CARDS.
+def predict(kernel: Any, M: int, N: int, K: int, on: str | Card = "H200") -> Prediction:
+    """The predicted time of C = A * B on a card of helpers.cards.CARDS.
 
-    KeyError for a card without figures, ValueError for sizes or a compute capability out of range.
+    kernel: what helpers.products.product takes. KeyError for a card without figures, TypeError or
+    ValueError for sizes or a compute capability out of range.
     """
+    kernel = product(kernel)
     gpu = on if isinstance(on, Card) else named(on)
+    _checked_size("K", K)
     x, y, _ = kernel.grid(M, N)
     here = occupancy(kernel, gpu.capability)
     if not here.blocks:
@@ -319,10 +324,17 @@ def beside_record(
 ) -> Beside:
     """Predictions for the H200 beside its recorded times, for the kernels and n that have both.
 
-    By default all of helpers.kernels.KERNELS at all sizes on record that fill the card.
+    By default all of helpers.kernels.KERNELS at all sizes on record that fill the card. KeyError
+    where a time is not on record.
     """
     record = h200()
-    chosen = [k for k in kernels or KERNELS.values() if k.name in record.kernels]
+    for name, values in (("kernels", kernels), ("sizes", sizes)):
+        if values is not None and (isinstance(values, str) or not isinstance(values, Iterable)):
+            raise WrongType(f"{name}={values!r} is no list: write [{values!r}]")
+    chosen = [product(kernel) for kernel in kernels or KERNELS.values()]
+    chosen = [kernel for kernel in chosen if kernel.name in record.kernels]
+    if not chosen:
+        raise KeyError(f"none of these kernels is on record: there are {', '.join(record.kernels)}")
     wanted = sizes or [n for n in record.sizes if fills(n, n, CARDS["H200"])]
     rows = [
         (kernel.name, n, predict(kernel, n, n, n, "H200").ms, record.ms(kernel.name, n))
@@ -337,7 +349,7 @@ def beside_record(
 
 def work(kernel: Kernel, K: int) -> Work:
     """What a block of the kernel does for that K: counted for two K, and on a straight line."""
-    low, high = (_counted(kernel, counted) for counted in _COUNTED_K)
+    low, high = (_counted(kernel, kernel.source, counted) for counted in _COUNTED_K)
     share = (K - _COUNTED_K[0]) / (_COUNTED_K[1] - _COUNTED_K[0])
     values = {}
     for item in dataclasses.fields(Work):
@@ -348,8 +360,11 @@ def work(kernel: Kernel, K: int) -> Work:
 
 
 @functools.lru_cache(maxsize=64)
-def _counted(kernel: Kernel, K: int) -> Work:
-    """What a block does, on average over a few of them, all whole."""
+def _counted(kernel: Kernel, source: str, K: int) -> Work:
+    """What a block does, on average over a few of them, all whole.
+
+    source: the kernel's, so that a file that was edited is counted anew.
+    """
     M, N = (_TILES * math.lcm(side, LANES) for side in kernel.tile)
     A, B = np.ones((M, K), np.float32), np.ones((K, N), np.float32)
     found = profile(kernel, A, B, np.zeros((M, N), np.float32), M, N, K)
