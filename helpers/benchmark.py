@@ -22,7 +22,9 @@ import contextlib
 import datetime
 import importlib
 import json
+import math
 import numbers
+import os
 import re
 import subprocess
 import sys
@@ -34,11 +36,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helpers.cards import Card, this_card
-from helpers.ceilings import Ceilings, WrongResult, measure_ceilings
+from helpers.ceilings import Ceilings, measure_ceilings
 from helpers.check import Verdict, check_product
 from helpers.cublas import Cublas, NoCublas
-from helpers.errors import WrongType, WrongValue
-from helpers.gpu_lock import LockError, gpu_lock
+from helpers.errors import Told, WrongType, WrongValue
+from helpers.gpu_lock import gpu_lock
 from helpers.kernels import KERNELS, Kernel
 from helpers.memory import DeviceArray, allocate, driver, upload
 from helpers.nvml import Meter, Reading
@@ -94,8 +96,13 @@ def main(arguments: list[str] | None = None) -> int:
     except Impossible as error:
         print(f"refused: {error}", file=sys.stderr)
         return 1
-    except (NoFigure, LockError, WrongResult, MemoryError, ValueError) as error:
+    except (RuntimeError, Told, MemoryError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        if not type(error).__module__.startswith("pycuda"):
+            raise
+        print(f"error: {error}\nTo find it, run the same with MATMUL_BACKEND=cpu.", file=sys.stderr)
         return 1
     return 0
 
@@ -403,7 +410,13 @@ def table(found: Mapping[str, Any] | Record, *, recorded: bool = False) -> str:
 
 
 def check_target(file: Path) -> None:
-    """Raise NoFigure where CPU times would take the place of a GPU's record."""
+    """Raise NoFigure where the file could not be written, or CPU times would take the place of a
+    GPU's record. To be asked before anything is measured."""
+    if not file.parent.is_dir():
+        raise NoFigure(f"--json {file}: there is no folder {file.parent}")
+    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        why = "it is a folder" if file.is_dir() else "it may not be written to"
+        raise NoFigure(f"--json {file}: {why}")
     if backend() == "gpu" or not file.exists():
         return
     try:
@@ -475,6 +488,8 @@ def _text(size: Sequence[int]) -> str:
 
 def _names(text: str) -> list[str]:
     names = [name for name in re.split(r"[,\s]+", text) if name]
+    if not names:
+        raise argparse.ArgumentTypeError(f"{text!r} names no kernel")
     try:
         for name in names:
             if name != "cublas":
@@ -487,11 +502,13 @@ def _names(text: str) -> list[str]:
 def _sizes(text: str) -> list[Size]:
     sizes = []
     for word in filter(None, re.split(r"[,\s]+", text)):
-        numbers = word.lower().split("x")
-        good = len(numbers) in (1, 3) and all(n.isdecimal() and int(n) > 0 for n in numbers)
+        parts = word.lower().split("x")
+        good = len(parts) in (1, 3) and all(n.isdecimal() and int(n) > 0 for n in parts)
         if not good:
             raise argparse.ArgumentTypeError(f"{word!r} is no size: write n or MxNxK")
-        sizes.append(tuple(map(int, numbers)) * (3 // len(numbers)))
+        sizes.append(tuple(map(int, parts)) * (3 // len(parts)))
+    if not sizes:
+        raise argparse.ArgumentTypeError(f"{text!r} has no size: write n or MxNxK")
     return sizes
 
 
@@ -507,8 +524,8 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0
-    if not seconds > 0:
-        raise argparse.ArgumentTypeError("--seconds must be more than 0")
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
     return seconds
 
 

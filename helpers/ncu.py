@@ -230,7 +230,8 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--launch"]:
         _launch(json.loads(arguments[1]), *map(int, arguments[2:]))
         return 0
-    if len(arguments) not in (2, 4) or arguments[0] not in KERNELS:
+    good = len(arguments) in (2, 4) and arguments[0] in KERNELS
+    if not good or not all(word.isdecimal() and int(word) for word in arguments[1:]):
         print(f"usage: python -m helpers.ncu KERNEL N, or KERNEL M N K, with a kernel of "
               f"{', '.join(KERNELS)}", file=sys.stderr)  # fmt: skip
         return 2

@@ -160,8 +160,8 @@ class Watched:
 
     def __init__(self, output: DeviceArray) -> None:
         if not isinstance(output, DeviceArray):
-            raise TypeError(f"the output is a {type(output).__name__}: give the device's array that "
-                            "the kernel writes to, from upload or allocate")  # fmt: skip
+            raise TypeError(f"the output is a {type(output).__name__}: give the device's array "
+                            "that the kernel writes to, from upload or allocate")  # fmt: skip
         if output.dtype != np.float32:
             raise TypeError(f"the output has dtype {output.dtype}: float32 arrays can be watched")
         self.output = output

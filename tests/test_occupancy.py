@@ -96,7 +96,8 @@ def test_the_text_and_the_picture() -> None:
 @pytest.mark.parametrize(
     ("capability", "block", "message"),
     [((6, 1), 32, r"\(6, 1\) are not known, only those of 7.5, 8.0, 8.6, 8.9, 9.0"),
-     (H200, 2048, "block=2048: block.x is at most 1,024"), (H200, 0, "block=0: write integers >= 1")],
+     (H200, 2048, "block=2048: block.x is at most 1,024"),
+     (H200, 0, "block=0: write integers >= 1"), ((9.0, 0), (64, 64), "4,096 threads")],
 )  # fmt: skip
 def test_what_no_device_has(capability, block, message) -> None:
     with pytest.raises(ValueError, match=message):
