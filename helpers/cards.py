@@ -70,8 +70,8 @@ _TABLE = (
          None, 263.0, 478.8, 29.0, _HOPPER + ", measured on an H800 PCIe, which has the same chip"),
     Card("A100", (8, 0), 108, 1.41e9, 2.039e12, 40 * MIB,
          "NVIDIA A100 80 GB SXM data sheet (19.5 TFLOP/s FP32, 2,039 GB/s); A100 white paper, "
-         "Table 4 (108 multiprocessors, 1410 MHz, 40 MB L2) and \"A100 L2 Cache\" (5,120 bytes read "
-         "in a clock)",
+         "Table 4 (108 multiprocessors, 1410 MHz, 40 MB L2) and \"A100 L2 Cache\" (5,120 bytes a "
+         "clock read)",
          5120.0, 261.5, 466.3, 29.0, _HOPPER + ", measured on an A100 PCIe"),
     Card("L4", (8, 9), 58, 2.04e9, 3.0e11, 48 * MIB,
          "NVIDIA L4 data sheet (30.3 TFLOP/s FP32, 300 GB/s); multiprocessors and clock as the "

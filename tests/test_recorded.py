@@ -11,6 +11,7 @@ from oracle import fma_product
 from helpers.benchmark import RESULT_SIZES, recorded_results
 from helpers.kernels import KERNELS, tiled
 from helpers.recorded import fingerprint, h200, seeded_matrices
+from helpers.roofline import recorded_roofline
 
 RECORDED = {**KERNELS, "tiled_16": tiled(16)}
 PROVISIONAL = h200()["source"] == "baseline run"  # times alone, made before there was --record
@@ -109,3 +110,19 @@ def on_the_card(name: str) -> list[dict[str, object]]:
 def test_a_provisional_record_is_marked_and_any_other_is_complete() -> None:
     assert PROVISIONAL or h200()["source"] in SOURCES
     assert PROVISIONAL == (h200()["results"] == [])
+
+
+def test_the_story_of_lesson_5_holds_on_the_card() -> None:
+    record = h200()
+    naive_without_caches = 5 * 1024**3 / 4.8e12 * 1e3  # milliseconds: 5 sectors a step of a warp
+    assert 3 < naive_without_caches / record.ms("tiled", 1024) < 8
+    for n in (1024, 4096):
+        assert record.speedup("tiled", "naive_uncoalesced", n) > 8 * record.speedup(
+            "tiled", "naive", n
+        )
+        assert record.speedup("tiled", "tiled_16", n) > 1
+    found = recorded_roofline(record, 1024)
+    reached = {(p.kernel, p.level): p.flops / found.bound(p) for p in found.points}
+    assert all(share < 0.5 for (_, level), share in reached.items() if level == "memory")
+    for kernel in ("tiled", "tiled_conflict"):
+        assert reached[kernel, "L1 and shared"] > 0.8
