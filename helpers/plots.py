@@ -29,17 +29,19 @@ WARP = 32
 
 @dataclass(frozen=True)
 class Picture:
-    """A finished drawing. `alt` says in words what it shows; `width` is in CSS pixels."""
+    """A finished drawing. `alt` says in words what it shows; `width` is in CSS pixels; few
+    `colours` keep notebooks small."""
 
     figure: Figure
     alt: str
     width: int = 760
+    colours: int = 64
 
     def png(self) -> bytes:
-        """The picture as PNG, sharp enough for a projector; 64 colours keep notebooks small."""
+        """The picture as PNG, sharp enough for a projector."""
         drawn, packed = io.BytesIO(), io.BytesIO()
         self.figure.savefig(drawn, format="png", dpi=150)
-        Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(
+        Image.open(drawn).convert("RGB").quantize(self.colours, dither=Image.Dither.NONE).save(
             packed, format="png", optimize=True
         )
         return packed.getvalue()

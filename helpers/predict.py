@@ -291,7 +291,7 @@ def _draw(found: Prediction) -> Picture:
     axes.set_title(title, fontsize=15)
     told = "; ".join(f"{term.name}: " + ("left out" if term.cycles is None else
                      found._time(term.cycles)) for term in found.terms)  # fmt: skip
-    return plots.Picture(figure, f"Bars of what takes time. {title}. {told}.")
+    return plots.Picture(figure, f"Bars of what takes time. {title}. {told}.", colours=16)
 
 
 # -- beside what was measured ----------------------------------------

@@ -207,4 +207,4 @@ def _draw(found: Roofline, levels: Sequence[str]) -> Picture:
     figure.legend(fontsize=12, loc="outside lower center", ncols=3, frameon=False)
     told = "; ".join(f"{p.kernel} at {p.level}: {p.intensity:.2f} FLOP for each byte, "
                      f"{p.flops / 1e12:.2f} TFLOP/s" for p in points)  # fmt: skip
-    return plots.Picture(figure, f"Roofline. {found.title}. {told}.")
+    return plots.Picture(figure, f"Roofline. {found.title}. {told}.", colours=32)

@@ -60,7 +60,7 @@ def speeds(
     figure.legend(fontsize=13, loc="outside lower center", ncols=4, frameon=False)
     told = "; ".join(f"{row['kernel']} at {row['M']}: {scale * row['tflops']:.2f} {unit}"
                      for row in rows)  # fmt: skip
-    return Picture(figure, f"Speed against size. {title}. {told}.")
+    return Picture(figure, f"Speed against size. {title}. {told}.", colours=48)
 
 
 def rates(

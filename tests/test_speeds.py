@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from PIL import Image
+
+from helpers import plots
 from helpers.recorded import h200
 from helpers.speeds import _spread, rates, share_of_cublas, speeds
 
@@ -78,3 +82,13 @@ def test_shares_are_those_of_cublas_at_the_same_size() -> None:
 def test_slow_times_are_in_smaller_units() -> None:
     slow = FOUND | {"times": [row("a", 256, 10.0)]}
     assert speeds(slow).alt.endswith("a at 256: 3.36 GFLOP/s.")
+
+
+def test_kernels_keep_their_colours_in_the_picture(tmp_path: Path) -> None:
+    names = ["naive", "naive_uncoalesced", "tiled", "tiled_conflict", "padded"]
+    speeds(h200(), names).save(tmp_path / "x.png")
+    pixels = Image.open(tmp_path / "x.png").convert("RGB")
+    drawn = [colour for count, colour in pixels.getcolors(1 << 20) if count > 200]
+    for wanted in (plots.BLUE, plots.VERMILION, plots.GREEN, plots.ORANGE, plots.SKY):
+        rgb = tuple(bytes.fromhex(wanted[1:]))
+        assert any(max(abs(a - b) for a, b in zip(rgb, c, strict=True)) < 8 for c in drawn), wanted
