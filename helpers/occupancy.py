@@ -65,8 +65,11 @@ LIMITS = {
     (7, 5): Limits(1024, 16, 64 * KIB, 64 * KIB, 256, 0),
     (8, 0): Limits(2048, 32, 164 * KIB, 163 * KIB, 128, KIB),
     (8, 6): Limits(1536, 16, 100 * KIB, 99 * KIB, 128, KIB),
+    (8, 7): Limits(1536, 16, 164 * KIB, 163 * KIB, 128, KIB),
     (8, 9): Limits(1536, 24, 100 * KIB, 99 * KIB, 128, KIB),
     (9, 0): Limits(2048, 32, 228 * KIB, 227 * KIB, 128, KIB),
+    (10, 0): Limits(2048, 32, 228 * KIB, 227 * KIB, 128, KIB),
+    (12, 0): Limits(1536, 24, 100 * KIB, 99 * KIB, 128, KIB),
 }
 
 
