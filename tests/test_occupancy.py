@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.kernels import KERNELS, tiled
 from helpers.cards import FP32_UNITS
+from helpers.kernels import KERNELS, tiled
 from helpers.occupancy import LIMITS, Resources, limits_of, occupancy, resources_of
 from helpers.plots import Picture
 
