@@ -22,6 +22,9 @@ import contextlib
 import datetime
 import importlib
 import json
+import math
+import numbers
+import os
 import re
 import subprocess
 import sys
@@ -33,16 +36,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helpers.cards import Card, this_card
-from helpers.ceilings import Ceilings, WrongResult, measure_ceilings
+from helpers.ceilings import Ceilings, measure_ceilings
 from helpers.check import Verdict, check_product
 from helpers.cublas import Cublas, NoCublas
-from helpers.gpu_lock import LockError, gpu_lock
-from helpers.kernels import KERNELS, MEASURED, Kernel, tiled
+from helpers.errors import Told, WrongType, WrongValue
+from helpers.gpu_lock import gpu_lock
+from helpers.kernels import KERNELS, MEASURED, Kernel
 from helpers.memory import DeviceArray, allocate, driver, upload
 from helpers.nvml import Meter, Reading
 from helpers.plausible import Impossible, Size, Unchecked, Watched, check_growth, check_product_rate
+from helpers.products import product
 from helpers.progress import Progress
-from helpers.recorded import fingerprint, seeded_matrices
+from helpers.recorded import Record, fingerprint, seeded_matrices
 from helpers.timing import Timing, backend, benchmark, gflops, launch_overhead
 
 COMMAND = "python -m helpers.benchmark"
@@ -91,8 +96,13 @@ def main(arguments: list[str] | None = None) -> int:
     except Impossible as error:
         print(f"refused: {error}", file=sys.stderr)
         return 1
-    except (NoFigure, LockError, WrongResult, MemoryError, ValueError) as error:
+    except (RuntimeError, Told, MemoryError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        if not type(error).__module__.startswith("pycuda"):
+            raise
+        print(f"error: {error}\nTo find it, run the same with MATMUL_BACKEND=cpu.", file=sys.stderr)
         return 1
     return 0
 
@@ -106,19 +116,23 @@ def sweep(
 ) -> dict[str, Any]:
     """Times of the kernels at the sizes, in each mode, with all that was measured besides.
 
-    kernels: names of KERNELS, one with another tile such as "tiled_16", or "cublas", which is left
-    out with a word where there is none. Raises Impossible for a result that cannot be true.
+    kernels: what helpers.products.product takes, or "cublas", which is left out with a word where
+    there is none. sizes: n or (M, N, K). modes: some of MODES. Raises Impossible for a result that
+    cannot be true, TypeError or ValueError for what is no kernel, size or mode.
     """
     gpu = backend() == "gpu"
-    names = list(kernels or DEFAULT_KERNELS)
-    sizes = [tuple(size) for size in sizes or (GPU_SIZES if gpu else CPU_SIZES)]
+    names = _listed("kernels", kernels or DEFAULT_KERNELS, "['tiled', 'cublas']")
+    own = [name if isinstance(name, str) and name == "cublas" else product(name) for name in names]
+    sizes = [_size(size) for size in _listed("sizes", sizes or (GPU_SIZES if gpu else CPU_SIZES),
+                                             "[1024, (1000, 3000, 500)]")]  # fmt: skip
+    modes = [_mode(mode) for mode in _listed("modes", modes, "['queued']")]
     cuda = driver()
     device = cuda.Context.get_device()
     meter, card = Meter.of_context(), this_card()
     with contextlib.ExitStack() as stack:
         stack.enter_context(exclusive())
-        cublas = _cublas(stack) if "cublas" in names else None
-        subjects = [cublas if name == "cublas" else named(name) for name in names]
+        cublas = _cublas(stack) if "cublas" in own else None
+        subjects = [cublas if subject == "cublas" else subject for subject in own]
         subjects = [subject for subject in subjects if subject is not None]
         if meter.obstacle:
             print(f"Not recorded: {meter.obstacle}.")
@@ -133,8 +147,8 @@ def sweep(
             _check_growth(rows, card)
         results = []
         if fingerprints:
-            own = [subject for subject in subjects if isinstance(subject, Kernel)]
-            results = list(recorded_results(own))
+            ours = [subject for subject in subjects if isinstance(subject, Kernel)]
+            results = list(recorded_results(ours))
     major, minor = device.compute_capability()
     return {
         "source": COMMAND,
@@ -176,26 +190,53 @@ def exclusive() -> Iterator[None]:
 
 
 def time_product(
-    kernel: Kernel | str, M: int, N: int, K: int, mode: str = "queued", seconds: float = 0.1
+    kernel: Any, M: int, N: int, K: int, mode: str = "queued", seconds: float = 0.1
 ) -> Timing:
-    """Time one kernel, of the table or another, at one size; checked and refused as in a sweep.
+    """Time one kernel at one size; checked and refused as in a sweep.
 
-    mode: one of MODES. Raises Impossible.
+    kernel: what helpers.products.product takes, or "cublas". mode: one of MODES. Raises Impossible,
+    and NoCublas where there is none.
     """
-    if mode not in MODES:
-        raise ValueError(f"mode={mode!r} is none of {', '.join(MODES)}")
-    subject = named(kernel) if isinstance(kernel, str) else kernel
-    with exclusive():
-        run = _Size((M, N, K), this_card(), Meter.of_context(), seconds, backend() == "gpu")
+    size, mode = _size((M, N, K)), _mode(mode)
+    with contextlib.ExitStack() as stack:
+        is_cublas = isinstance(kernel, str) and kernel == "cublas"
+        subject = stack.enter_context(Cublas()) if is_cublas else product(kernel)
+        stack.enter_context(exclusive())
+        run = _Size(size, this_card(), Meter.of_context(), seconds, backend() == "gpu")
         with run.arrays() as arrays:
             run.prove(subject, arrays)
             return run.time(subject, arrays, mode)[0]
 
 
-def times_of(kernels: Iterable[Kernel | str], n: int, seconds: float = 0.1) -> dict[str, float]:
+def times_of(kernels: Iterable[Any], n: int, seconds: float = 0.1) -> dict[str, float]:
     """Milliseconds of each kernel at n x n, queued back to back, by name; see `time_product`."""
-    subjects = [named(kernel) if isinstance(kernel, str) else kernel for kernel in kernels]
+    subjects = [product(kernel) for kernel in _listed("kernels", kernels, "['tiled']")]
     return {s.name: time_product(s, n, n, n, seconds=seconds).median_ms for s in subjects}
+
+
+def _listed(name: str, values: Any, example: str) -> list[Any]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise WrongType(f"{name}={values!r} is no list: write {name}={example}")
+    return list(values)
+
+
+def _size(size: Any) -> Size:
+    """(M, N, K) of that or of n."""
+    three = (size,) * 3 if isinstance(size, numbers.Integral) else size
+    good = isinstance(three, (tuple, list)) and len(three) == 3 and all(
+        isinstance(n, numbers.Integral) and not isinstance(n, bool) for n in three
+    )  # fmt: skip
+    if not good:
+        raise WrongType(f"{size!r} is no size: write n, or M, N, K, as integers")
+    if min(three) < 1:
+        raise WrongValue(f"M, N, K = {', '.join(map(str, three))}: sizes are at least 1")
+    return tuple(int(n) for n in three)
+
+
+def _mode(mode: Any) -> str:
+    if mode not in MODES:
+        raise WrongValue(f"mode={mode!r} is none of {', '.join(MODES)}")
+    return mode
 
 
 class _Size:
@@ -300,17 +341,6 @@ def _check_growth(rows: list[dict[str, Any]], card: Card) -> None:
                 raise type(error)(f"kernel {kernel!r}, {mode}: {error}") from None
 
 
-def named(name: str) -> Kernel:
-    """A kernel of the tables, or one with another tile, such as tiled_8. ValueError for others."""
-    found = KERNELS.get(name) or MEASURED.get(name)
-    if found:
-        return found
-    base, _, tile = name.rpartition("_")
-    if base in KERNELS and tile.isdecimal() and KERNELS[base].lesson in (2, 3):
-        return tiled(int(tile), base)
-    raise ValueError(f"there is no kernel {name!r}: write {', '.join(DEFAULT_KERNELS)}")
-
-
 def _cublas(stack: contextlib.ExitStack) -> Cublas | None:
     try:
         return stack.enter_context(Cublas())
@@ -329,17 +359,22 @@ def recorded_results(kernels: Iterable[Kernel]) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def table(found: Mapping[str, Any], *, recorded: bool = False) -> str:
+def table(found: Mapping[str, Any] | Record, *, recorded: bool = False) -> str:
     """The times in columns, a line for each kernel and size, under what they are times of.
 
-    found: of `sweep`, or with `recorded` the content of a record, which is then called so.
+    found: of `sweep`, or a Record, which is called recorded. What it does not have is left out.
     """
+    if isinstance(found, Record):
+        found, recorded = found.content, True
     rows = found["times"]
+    if not rows:
+        raise ValueError("there are no times in it")
     modes = [mode for mode in MODES if any(row["mode"] == mode for row in rows)]
     first = modes[0]
     by_key = {(r["kernel"], r["M"], r["N"], r["K"], r["mode"]): r for r in rows}
     whose = "recorded on " if recorded else ""
-    lines = [f"{whose}{found['card']}, {found['date']}: {found['clock']} of one launch in ms"]
+    clock = found.get("clock") or rows[0].get("clock", "time")
+    lines = [f"{whose}{found['card']}, {found['date']}: {clock} of one launch in ms"]
     heads = {"queued": "back to back", "alone": "one at a time", "cold": "L2 flushed"}
     lines.append(f"{'kernel':19}{'M x N x K':>16}" + "".join(f"{heads[m]:>15}" for m in modes)
                  + f"{'95% interval':>21}{'GFLOP/s':>10}{'of cuBLAS':>11}")  # fmt: skip
@@ -347,33 +382,41 @@ def table(found: Mapping[str, Any], *, recorded: bool = False) -> str:
         if row["mode"] != first:
             continue
         key = (row["kernel"], row["M"], row["N"], row["K"])
-        times = "".join(f"{by_key[*key, mode]['median_ms']:>15.4f}" for mode in modes)
-        interval = f"{row['low_ms']:.4f} to {row['high_ms']:.4f}"
+        medians = (by_key.get((*key, mode), {}).get("median_ms") for mode in modes)
+        times = "".join(f"{'-':>15}" if ms is None else f"{ms:>15.4f}" for ms in medians)
+        interval = f"{row['low_ms']:.4f} to {row['high_ms']:.4f}" if "low_ms" in row else ""
         best = by_key.get(("cublas", *key[1:], first))
         share = f"{best['median_ms'] / row['median_ms']:>10.1%}" if best else ""
         lines.append(f"{row['kernel']:19}{_text(key[1:]):>16}{times}{interval:>21}"
                      f"{row['tflops'] * 1e3:>10,.0f}{share:>11}".rstrip())  # fmt: skip
-    overhead = found["overhead_ms"]
-    lines.append(f"An empty kernel takes {overhead['queued_ms'] * 1e3:.1f} µs back to back and "
-                 f"{overhead['alone_ms'] * 1e3:.1f} µs alone; that is part of the times above.")
+    overhead = found.get("overhead_ms")
+    if overhead:
+        lines.append(f"An empty kernel takes {overhead['queued_ms'] * 1e3:.1f} µs back to back and "
+                     f"{overhead['alone_ms'] * 1e3:.1f} µs alone; that is part of the times above.")
     held = [r for r in rows if set(r.get("throttle") or ()) - {"idle"}]
     if held:
         reasons = sorted({reason for r in held for reason in r["throttle"]} - {"idle"})
         lines.append(f"Clocks were held back in {len(held)} of {len(rows)}: {', '.join(reasons)}.")
-    unsettled = [r for r in rows if not r["settled"]]
+    unsettled = [r for r in rows if not r.get("settled", True)]
     if unsettled:
         lines.append(f"{len(unsettled)} of {len(rows)} were still changing after the warm-up.")
     if found.get("cublas"):
         lines.append(f"cuBLAS {found['cublas']}, in FP32 without TF32.")
     if found.get("ceilings"):
         lines.append(f"Measured ceilings: {Ceilings(**found['ceilings'])}.")
-    if found["backend"] == "cpu":
+    if found.get("backend") == "cpu":
         lines.append("These are CPU times. They say nothing about any GPU.")
     return "\n".join(lines)
 
 
 def check_target(file: Path) -> None:
-    """Raise NoFigure where CPU times would take the place of a GPU's record."""
+    """Raise NoFigure where the file could not be written, or CPU times would take the place of a
+    GPU's record. To be asked before anything is measured."""
+    if not file.parent.is_dir():
+        raise NoFigure(f"--json {file}: there is no folder {file.parent}")
+    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        why = "it is a folder" if file.is_dir() else "it may not be written to"
+        raise NoFigure(f"--json {file}: {why}")
     if backend() == "gpu" or not file.exists():
         return
     try:
@@ -445,10 +488,12 @@ def _text(size: Sequence[int]) -> str:
 
 def _names(text: str) -> list[str]:
     names = [name for name in re.split(r"[,\s]+", text) if name]
+    if not names:
+        raise argparse.ArgumentTypeError(f"{text!r} names no kernel")
     try:
         for name in names:
             if name != "cublas":
-                named(name)
+                product(name)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return names
@@ -457,11 +502,13 @@ def _names(text: str) -> list[str]:
 def _sizes(text: str) -> list[Size]:
     sizes = []
     for word in filter(None, re.split(r"[,\s]+", text)):
-        numbers = word.lower().split("x")
-        good = len(numbers) in (1, 3) and all(n.isdecimal() and int(n) > 0 for n in numbers)
+        parts = word.lower().split("x")
+        good = len(parts) in (1, 3) and all(n.isdecimal() and int(n) > 0 for n in parts)
         if not good:
             raise argparse.ArgumentTypeError(f"{word!r} is no size: write n or MxNxK")
-        sizes.append(tuple(map(int, numbers)) * (3 // len(numbers)))
+        sizes.append(tuple(map(int, parts)) * (3 // len(parts)))
+    if not sizes:
+        raise argparse.ArgumentTypeError(f"{text!r} has no size: write n or MxNxK")
     return sizes
 
 
@@ -477,8 +524,8 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0
-    if not seconds > 0:
-        raise argparse.ArgumentTypeError("--seconds must be more than 0")
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
     return seconds
 
 

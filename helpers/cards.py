@@ -56,25 +56,26 @@ class Card:
 
 
 _HOPPER = "Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, 2024, " \
-          "arXiv:2402.13499, latencies of the memory levels"  # fmt: skip
+          "arXiv:2402.13499, Table IV"  # fmt: skip
 MIB = 1 << 20
 
 _TABLE = (
     Card("H200", (9, 0), 132, 1.98e9, 4.8e12, 60 * MIB,
          "NVIDIA H200 data sheet (67 TFLOP/s FP32, 4.8 TB/s); clock, multiprocessors and L2 as the "
          "driver reports them",
-         None, 263.0, 478.8, 29.0, _HOPPER + ", measured on an H100 PCIe"),
+         None, 263.0, 478.8, 29.0, _HOPPER + ", measured on an H800 PCIe, which has the same chip"),
     Card("H100", (9, 0), 132, 1.98e9, 3.35e12, 50 * MIB,
-         "NVIDIA H100 SXM data sheet (67 TFLOP/s FP32, 3.35 TB/s); H100 white paper (132 "
-         "multiprocessors, 50 MB L2)",
-         None, 263.0, 478.8, 29.0, _HOPPER + ", measured on an H100 PCIe"),
+         "NVIDIA H100 SXM data sheet (67 TFLOP/s FP32, 3.35 TB/s); H100 white paper, Table 3 (132 "
+         "multiprocessors, 50 MB L2); the clock is what makes the 67 TFLOP/s",
+         None, 263.0, 478.8, 29.0, _HOPPER + ", measured on an H800 PCIe, which has the same chip"),
     Card("A100", (8, 0), 108, 1.41e9, 2.039e12, 40 * MIB,
-         "NVIDIA A100 80 GB SXM data sheet (19.5 TFLOP/s FP32, 2,039 GB/s); A100 white paper (108 "
-         "multiprocessors, 1410 MHz, 40 MB L2, which reads 5,120 bytes a clock)",
-         5120.0, 261.5, 466.3, 29.0, _HOPPER),
+         "NVIDIA A100 80 GB SXM data sheet (19.5 TFLOP/s FP32, 2,039 GB/s); A100 white paper, "
+         "Table 4 (108 multiprocessors, 1410 MHz, 40 MB L2) and \"A100 L2 Cache\" (5,120 bytes a "
+         "clock read)",
+         5120.0, 261.5, 466.3, 29.0, _HOPPER + ", measured on an A100 PCIe"),
     Card("L4", (8, 9), 58, 2.04e9, 3.0e11, 48 * MIB,
-         "NVIDIA L4 data sheet (30.3 TFLOP/s FP32, 300 GB/s); Ada white paper (58 "
-         "multiprocessors, 48 MB L2)"),
+         "NVIDIA L4 data sheet (30.3 TFLOP/s FP32, 300 GB/s); multiprocessors and clock as the "
+         "driver reports them; Ada white paper (48 MB L2 of an AD104)"),
     Card("T4", (7, 5), 40, 1.59e9, 3.2e11, 4 * MIB,
          "NVIDIA T4 data sheet (8.1 TFLOP/s FP32); Turing white paper (40 multiprocessors, 1590 "
          "MHz, 320 GB/s, 4 MB L2)"),

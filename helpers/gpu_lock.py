@@ -18,6 +18,7 @@ import os
 import re
 import stat
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from pathlib import Path
 FOLDER = Path("/tmp")
 POLL_SECONDS = 0.2
 _LONGEST_TEXT = 200
+_held: set[tuple[Path, int, int]] = set()  # file, process and thread, of this process
 
 
 class LockError(RuntimeError):
@@ -52,15 +54,21 @@ def gpu_lock(
     long as it takes. say: called with a sentence whenever somebody has to be waited for, by default
     to write it to stderr.
 
-    Raises LockError.
+    A thread that has the lock already does not wait for itself. Raises LockError.
     """
     file = lock_file(device, folder)
+    holder = file, os.getpid(), threading.get_ident()
+    if holder in _held:
+        yield
+        return
     descriptor = _open(file)
     try:
         _acquire(descriptor, file, device, timeout, say or _to_stderr)
+        _held.add(holder)
         _sign(descriptor, what)
         yield
     finally:
+        _held.discard(holder)
         os.close(descriptor)  # gives the lock back too
 
 

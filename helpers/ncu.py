@@ -108,14 +108,15 @@ class Comparison:
         return "\n".join(lines)
 
 
-def compare(kernel: Kernel, M: int, N: int, K: int) -> Comparison:
+def compare(kernel: Any, M: int, N: int, K: int) -> Comparison:
     """One launch of a product kernel, counted by `profile` and by this machine's GPU.
 
-    Raises NoNcu.
+    kernel: what helpers.products.product takes. Raises NoNcu.
     """
+    from helpers.products import product
     from helpers.profile import profile  # counting alone needs no engine
 
-    size = (int(M), int(N), int(K))
+    kernel, size = product(kernel), (int(M), int(N), int(K))
     find_ncu()  # before the work of counting
     A, B = np.ones((M, K), np.float32), np.ones((K, N), np.float32)
     ours = counters_of(profile(kernel, A, B, np.zeros((M, N), np.float32), M, N, K))
@@ -229,7 +230,8 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--launch"]:
         _launch(json.loads(arguments[1]), *map(int, arguments[2:]))
         return 0
-    if len(arguments) not in (2, 4) or arguments[0] not in KERNELS:
+    good = len(arguments) in (2, 4) and arguments[0] in KERNELS
+    if not good or not all(word.isdecimal() and int(word) for word in arguments[1:]):
         print(f"usage: python -m helpers.ncu KERNEL N, or KERNEL M N K, with a kernel of "
               f"{', '.join(KERNELS)}", file=sys.stderr)  # fmt: skip
         return 2

@@ -23,8 +23,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from helpers.bound import BoundKernel
 from helpers.cpu_driver import ptxas
-from helpers.kernels import Kernel
+from helpers.errors import WrongType
+from helpers.kernels import KERNELS, Kernel
+from helpers.launch_shape import checked_shape, checked_shared
 from helpers.replica import Program, program_of
 from helpers.toolkit import require_toolkit
 
@@ -62,8 +65,11 @@ LIMITS = {
     (7, 5): Limits(1024, 16, 64 * KIB, 64 * KIB, 256, 0),
     (8, 0): Limits(2048, 32, 164 * KIB, 163 * KIB, 128, KIB),
     (8, 6): Limits(1536, 16, 100 * KIB, 99 * KIB, 128, KIB),
+    (8, 7): Limits(1536, 16, 164 * KIB, 163 * KIB, 128, KIB),
     (8, 9): Limits(1536, 24, 100 * KIB, 99 * KIB, 128, KIB),
     (9, 0): Limits(2048, 32, 228 * KIB, 227 * KIB, 128, KIB),
+    (10, 0): Limits(2048, 32, 228 * KIB, 227 * KIB, 128, KIB),
+    (12, 0): Limits(1536, 24, 100 * KIB, 99 * KIB, 128, KIB),
 }
 
 
@@ -142,7 +148,7 @@ def occupancy(
 ) -> Occupancy:
     """The occupancy of a kernel.
 
-    kernel: one of helpers.kernels, `Resources`, a compiled PyCUDA function, or what
+    kernel: one of helpers.kernels or its name, `Resources`, a compiled PyCUDA function, or what
     helpers.replica.replica takes. block: its threads along x, y, z, those of a kernel of ours by
     default. shared: bytes of dynamic shared memory. capability: such as (9, 0); by default that of
     the current device.
@@ -151,24 +157,29 @@ def occupancy(
     """
     capability = capability or _device_capability()
     limits = limits_of(capability)
-    if isinstance(kernel, Kernel):
+    if isinstance(kernel, str) and kernel in KERNELS:
+        kernel = KERNELS[kernel]
+    if isinstance(kernel, (Kernel, BoundKernel)):
         block = kernel.block if block is None else block
         shared = kernel.shared_bytes if shared is None else shared
     if block is None:
-        raise TypeError("the threads of a block are not known: write block=(32, 32)")
-    threads = math.prod(block) if isinstance(block, Sequence) else int(block)
+        raise WrongType("the threads of a block are not known: write block=(32, 32)")
+    threads = math.prod(checked_shape("block", block))
+    shared = checked_shared(shared or 0)
     if not 1 <= threads <= limits.threads_of_block:
         raise ValueError(f"block={block} has {threads:,} threads; it can be 1 to 1,024")
-    shared = shared or 0
     needs = kernel if isinstance(kernel, Resources) else resources_of(kernel, capability)
     return Occupancy(capability, threads, needs, shared, _rooms(limits, needs, threads, shared))
 
 
 def limits_of(capability: tuple[int, int]) -> Limits:
     """LIMITS of a compute capability; ValueError that names those that are known."""
+    known = ", ".join(f"{major}.{minor}" for major, minor in LIMITS)
+    if not isinstance(capability, Sequence) or isinstance(capability, str):
+        raise WrongType(f"capability={capability!r}: write two integers, such as (9, 0)")
     if tuple(capability) not in LIMITS:
-        known = ", ".join(f"{major}.{minor}" for major, minor in LIMITS)
-        raise ValueError(f"the limits of compute capability {capability} are not known: {known}")
+        raise ValueError(f"the limits of compute capability {capability} are not known, only those "
+                         f"of {known}")  # fmt: skip
     return LIMITS[tuple(capability)]
 
 
@@ -245,15 +256,16 @@ def _draw(found: Occupancy) -> Picture:
         style = {} if taken else {"hatch": "//"}
         plots._cell(axes, row, column, colours[block % 4] if taken else plots.PAPER, **style)
         if taken:
-            plots._say(axes, row + 0.5, column + 0.5, str(block), fontsize=14)
+            ink = plots.PAPER if colours[block % 4] == plots.BLUE else plots.INK
+            plots._say(axes, row + 0.5, column + 0.5, str(block), fontsize=14, color=ink)
     plots._frame(axes, QUARTERS, across)
-    rooms = ", ".join(f"{name} {count}" for name, count in found.limits.items())
+    rooms = ", ".join(f"{count} by {name}" for name, count in found.limits.items())
     plots._say(axes, -0.7, across / 2,
-               f"{found.warps} of {limits.warps} warps: {found.blocks} block"
-               f"{'s' * (found.blocks != 1)} of {found.warps_of_block} warps", fontsize=17)
-    plots._say(axes, QUARTERS + 0.7, across / 2, f"room for blocks: {rooms}", fontsize=15)
+               f"{found.blocks} block{'s' * (found.blocks != 1)} of {found.warps_of_block} warps: "
+               f"{found.warps} of {limits.warps} places for warps", fontsize=17)
+    plots._say(axes, QUARTERS + 0.7, across / 2, f"blocks that fit: {rooms}", fontsize=15)
     plots._canvas(axes, QUARTERS + 1, across, top=1.2)
     alt = (f"The {limits.warps} places for warps of a multiprocessor, {found.warps} of them taken "
-           f"by {found.blocks} blocks of {found.warps_of_block} warps each. Room for blocks by "
-           f"resource: {rooms}.")
+           f"by {found.blocks} blocks of {found.warps_of_block} warps each. Blocks that "
+           f"fit: {rooms}.")
     return plots.Picture(figure, alt)

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from PIL import Image
 
 BLUE, ORANGE, GREEN, SKY, VERMILION = "#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00"
@@ -27,17 +29,19 @@ WARP = 32
 
 @dataclass(frozen=True)
 class Picture:
-    """A finished drawing. `alt` says in words what it shows; `width` is in CSS pixels."""
+    """A finished drawing. `alt` says in words what it shows; `width` is in CSS pixels; few
+    `colours` keep notebooks small."""
 
     figure: Figure
     alt: str
     width: int = 760
+    colours: int = 64
 
     def png(self) -> bytes:
-        """The picture as PNG, sharp enough for a projector; 64 colours keep notebooks small."""
+        """The picture as PNG, sharp enough for a projector."""
         drawn, packed = io.BytesIO(), io.BytesIO()
         self.figure.savefig(drawn, format="png", dpi=150)
-        Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(
+        Image.open(drawn).convert("RGB").quantize(self.colours, dither=Image.Dither.NONE).save(
             packed, format="png", optimize=True
         )
         return packed.getvalue()
@@ -119,6 +123,13 @@ def _say(axes: Axes, row: float, col: float, text: str, **style) -> None:
     """Words at a place in matrix coordinates, centred unless `style` says otherwise."""
     style = {"ha": "center", "va": "center", "fontsize": 16, "color": INK} | style
     axes.text(col, row, text, **style)
+
+
+def _plain_logarithm(axis: Axis) -> None:
+    """Numbers as people write them on a logarithmic axis: 0.5, 1, 2, 5, 10 instead of powers."""
+    axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5), numticks=30))
+    axis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:,.10g}"))
+    axis.set_minor_locator(NullLocator())
 
 
 def thread_mapping(M: int = 6, N: int = 10, block: tuple[int, int] = (4, 4)) -> Picture:

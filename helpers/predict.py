@@ -34,20 +34,25 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from helpers import one_access, reuse
 from helpers.cards import CARDS, Card, card
-from helpers.kernels import KERNELS, Kernel
+from helpers.errors import WrongType
+from helpers.kernels import KERNELS, Kernel, _checked_size
 from helpers.occupancy import Occupancy, occupancy
 from helpers.plausible import fills
+from helpers.products import product
 from helpers.profile import Profile, flops_of, profile
 from helpers.recorded import h200
 from helpers.simt import ptx
 from helpers.simt.counts import AccessCount, BlockCount
 from helpers.simt.rules import LANES, LINE
+
+if TYPE_CHECKING:
+    from helpers.plots import Picture
 
 FILL_BYTES = 64  # a cycle, from the L2 cache into a multiprocessor's L1 or registers
 #: Cycles until an FMA can use another's result: Jia et al., arXiv:1804.06826 (Volta) and
@@ -122,16 +127,23 @@ class Prediction:
             lines.append(f"  {term.name:22}{time:>14}   {term.detail}{mark}")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
+    def picture(self) -> Picture:
+        """The terms as bars: the longest is the predicted time."""
+        return _draw(self)
+
     def _time(self, cycles: float) -> str:
         return f"{cycles / self.card.clock_hz * 1e3:.4g} ms"
 
 
-def predict(kernel: Kernel, M: int, N: int, K: int, on: str | Card = "H200") -> Prediction:
-    """The predicted time of C = A * B by one of helpers.kernels on a card of helpers.cards.CARDS.
+def predict(kernel: Any, M: int, N: int, K: int, on: str | Card = "H200") -> Prediction:
+    """The predicted time of C = A * B on a card of helpers.cards.CARDS.
 
-    KeyError for a card without figures, ValueError for sizes or a compute capability out of range.
+    kernel: what helpers.products.product takes. KeyError for a card without figures, TypeError or
+    ValueError for sizes or a compute capability out of range.
     """
+    kernel = product(kernel)
     gpu = on if isinstance(on, Card) else named(on)
+    _checked_size("K", K)
     x, y, _ = kernel.grid(M, N)
     here = occupancy(kernel, gpu.capability)
     if not here.blocks:
@@ -255,6 +267,33 @@ def _latency(
     )
 
 
+def _draw(found: Prediction) -> Picture:
+    from helpers import plots  # numbers alone need no matplotlib
+
+    figure = plots._figure(10, 4.2)
+    axes = figure.subplots()
+    longest = found.ms
+    for row, term in enumerate(found.terms):
+        if term.cycles is None:
+            axes.text(0, row, f" left out: {term.detail}", va="center", fontsize=13)
+            continue
+        ms, slowest = term.cycles / found.card.clock_hz * 1e3, term is found.slowest
+        axes.barh(row, ms, color=plots.ORANGE if slowest else plots.SKY, edgecolor=plots.INK,
+                  hatch="//" if slowest else None)  # fmt: skip
+        mark = ", the slowest" if slowest else ""
+        axes.text(ms, row, f" {ms:.3g} ms{mark}", va="center", fontsize=14, color=plots.INK)
+    axes.set_yticks(range(len(found.terms)), [term.name for term in found.terms], fontsize=14)
+    axes.set_ylim(len(found.terms) - 0.4, -0.6)  # the first term at the top
+    axes.set_xlim(0, longest * 1.5)
+    axes.set_xlabel("ms, if nothing else took time", fontsize=14)
+    axes.tick_params(axis="x", labelsize=13)
+    title = f"{found.kernel}, {found.size}, on {found.card.name}: predicted {found.ms:.3g} ms"
+    axes.set_title(title, fontsize=15)
+    told = "; ".join(f"{term.name}: " + ("left out" if term.cycles is None else
+                     found._time(term.cycles)) for term in found.terms)  # fmt: skip
+    return plots.Picture(figure, f"Bars of what takes time. {title}. {told}.", colours=16)
+
+
 # -- beside what was measured ----------------------------------------
 
 
@@ -285,10 +324,17 @@ def beside_record(
 ) -> Beside:
     """Predictions for the H200 beside its recorded times, for the kernels and n that have both.
 
-    By default all of helpers.kernels.KERNELS at all sizes on record that fill the card.
+    By default all of helpers.kernels.KERNELS at all sizes on record that fill the card. KeyError
+    where a time is not on record.
     """
     record = h200()
-    chosen = [k for k in kernels or KERNELS.values() if k.name in record.kernels]
+    for name, values in (("kernels", kernels), ("sizes", sizes)):
+        if values is not None and (isinstance(values, str) or not isinstance(values, Iterable)):
+            raise WrongType(f"{name}={values!r} is no list: write [{values!r}]")
+    chosen = [product(kernel) for kernel in kernels or KERNELS.values()]
+    chosen = [kernel for kernel in chosen if kernel.name in record.kernels]
+    if not chosen:
+        raise KeyError(f"none of these kernels is on record: there are {', '.join(record.kernels)}")
     wanted = sizes or [n for n in record.sizes if fills(n, n, CARDS["H200"])]
     rows = [
         (kernel.name, n, predict(kernel, n, n, n, "H200").ms, record.ms(kernel.name, n))
@@ -303,7 +349,7 @@ def beside_record(
 
 def work(kernel: Kernel, K: int) -> Work:
     """What a block of the kernel does for that K: counted for two K, and on a straight line."""
-    low, high = (_counted(kernel, counted) for counted in _COUNTED_K)
+    low, high = (_counted(kernel, kernel.source, counted) for counted in _COUNTED_K)
     share = (K - _COUNTED_K[0]) / (_COUNTED_K[1] - _COUNTED_K[0])
     values = {}
     for item in dataclasses.fields(Work):
@@ -314,8 +360,11 @@ def work(kernel: Kernel, K: int) -> Work:
 
 
 @functools.lru_cache(maxsize=64)
-def _counted(kernel: Kernel, K: int) -> Work:
-    """What a block does, on average over a few of them, all whole."""
+def _counted(kernel: Kernel, source: str, K: int) -> Work:
+    """What a block does, on average over a few of them, all whole.
+
+    source: the kernel's, so that a file that was edited is counted anew.
+    """
     M, N = (_TILES * math.lcm(side, LANES) for side in kernel.tile)
     A, B = np.ones((M, K), np.float32), np.ones((K, N), np.float32)
     found = profile(kernel, A, B, np.zeros((M, N), np.float32), M, N, K)

@@ -24,10 +24,12 @@ from typing import TYPE_CHECKING, Any
 from helpers import benchmark, reuse
 from helpers.cards import CARDS, Card, this_card
 from helpers.ceilings import Ceilings, measure_ceilings
-from helpers.kernels import KERNELS, Kernel
+from helpers.errors import WrongType
+from helpers.kernels import KERNELS, Kernel, _checked_size
 from helpers.occupancy import occupancy
 from helpers.plausible import flops_of
 from helpers.predict import SECTOR, work
+from helpers.products import product
 from helpers.recorded import Record, h200
 from helpers.simt.rules import LINE
 from helpers.timing import backend, gflops
@@ -82,9 +84,11 @@ class Roofline:
         return "\n".join(lines)
 
     def picture(self, level: str | None = None) -> Picture:
-        """The plot; of one of LEVELS, or of all. ValueError for another level."""
-        if level is not None and level not in LEVELS:
-            raise ValueError(f"level={level!r} is none of {', '.join(LEVELS)}")
+        """The plot; of one of LEVELS, or of all whose rate is known. ValueError for another."""
+        if level is not None and level not in self.rates:
+            known = level in LEVELS
+            why = "has no measured rate here: there are" if known else "is none of"
+            raise ValueError(f"level={level!r} {why} {', '.join(self.rates)}")
         return _draw(self, [level] if level else list(self.rates))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:
@@ -92,17 +96,22 @@ class Roofline:
 
 
 def roofline(
-    n: int = 1024, kernels: Sequence[Kernel] | None = None, *, times_ms: Mapping | None = None
+    n: int = 1024, kernels: Sequence[Any] | None = None, *, times_ms: Mapping | None = None
 ) -> Roofline:
     """The roofline of this GPU with its kernels at n x n; without a GPU that of the H200 on record.
 
-    kernels: those of the lessons by default. times_ms: name -> milliseconds, where they have been
-    measured already. Raises KeyError for what is not on record.
+    kernels: what helpers.products.product takes, by default those of the lessons. times_ms: name ->
+    milliseconds, where they have been measured already. Raises KeyError for what is not on record,
+    TypeError or ValueError for what is no size or kernel.
     """
-    chosen = list(kernels or KERNELS.values())
+    _checked_size("n", n)
+    if isinstance(kernels, str):
+        raise WrongType(f"kernels={kernels!r} is no list: write [{kernels!r}]")
+    chosen = None if kernels is None else [product(kernel) for kernel in kernels]
     if backend() == "cpu":
         return recorded_roofline(h200(), n, chosen)
     card = this_card()
+    chosen = chosen or list(KERNELS.values())
     with benchmark.exclusive():
         found = measure_ceilings()
     times = dict(times_ms or benchmark.times_of(chosen, n))
@@ -120,7 +129,7 @@ def recorded_roofline(
     else:
         unknown = float("nan")
         found = Ceilings(card.flops, card.memory_rate, unknown, unknown, unknown, "gpu")
-    chosen = [k for k in kernels or KERNELS.values() if k.name in record.kernels]
+    chosen = kernels or [k for k in KERNELS.values() if k.name in record.kernels]
     times = {kernel.name: record.ms(kernel.name, n) for kernel in chosen}
     sheet = "" if kept else "; ceilings of the data sheet"
     return of(f"{record}{sheet}", True, n, card, found, times, chosen)
@@ -163,33 +172,39 @@ def _draw(found: Roofline, levels: Sequence[str]) -> Picture:
     points = [p for p in found.points if p.level in levels]
     left = min(p.intensity for p in points) / 2
     right = max(max(p.intensity for p in points), found.peak / min(found.rates.values())) * 4
-    figure = plots._figure(10, 7.2)
+    peak = found.peak / 1e12
+    figure = plots._figure(10, 6.6)
     axes = figure.subplots()
     colours = dict(zip(LEVELS, (plots.BLUE, plots.GREEN, plots.VERMILION), strict=True))
     lines = dict(zip(LEVELS, ("-", "--", ":"), strict=True))
     for level in levels:
         rate = found.rates[level]
         ridge = found.peak / rate
-        axes.plot([left, ridge, right], [rate * left, found.peak, found.peak],
-                  color=colours[level], linestyle=lines[level], linewidth=2.5,
+        axes.plot([left, ridge], [rate * left / 1e12, peak], color=colours[level],
+                  linestyle=lines[level], linewidth=3,
                   label=f"{level}: {rate / 1e12:.1f} TB/s")  # fmt: skip
+    flat = found.peak / max(found.rates[level] for level in levels)
+    axes.plot([flat, right], [peak, peak], color=plots.INK, linewidth=3,
+              label=f"FP32 units: {peak:.1f} TFLOP/s")  # fmt: skip
     marks = dict(zip(dict.fromkeys(p.kernel for p in points), "osD^vPX*<>phd", strict=False))
     for p in points:
-        axes.plot(p.intensity, p.flops, marks.get(p.kernel, "o"), color=colours[p.level],
-                  markeredgecolor=plots.INK, markersize=11)  # fmt: skip
+        axes.plot(p.intensity, p.flops / 1e12, marks.get(p.kernel, "o"), color=colours[p.level],
+                  markeredgecolor=plots.INK, markersize=12)  # fmt: skip
     for kernel, mark in marks.items():
         axes.plot([], [], mark, color=plots.PAPER, markeredgecolor=plots.INK, markersize=10,
                   label=kernel)  # fmt: skip
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(left, right)
-    axes.set_ylim(min(p.flops for p in points) / 3, found.peak * 2)
+    axes.set_ylim(min(p.flops for p in points) / 3e12, peak * 2)
+    plots._plain_logarithm(axes.xaxis)
+    plots._plain_logarithm(axes.yaxis)
     axes.set_xlabel("FLOP for each byte at that level", fontsize=15)
-    axes.set_ylabel("FLOP/s", fontsize=15)
-    axes.set_title(f"{found.title}\nFP32 units: {found.peak / 1e12:.1f} TFLOP/s", fontsize=16)
+    axes.set_ylabel("TFLOP/s", fontsize=15)
+    axes.set_title(found.title, fontsize=15)
     axes.tick_params(labelsize=13)
     axes.grid(True, color=plots.LINE, linewidth=0.4)
     figure.legend(fontsize=12, loc="outside lower center", ncols=3, frameon=False)
     told = "; ".join(f"{p.kernel} at {p.level}: {p.intensity:.2f} FLOP for each byte, "
                      f"{p.flops / 1e12:.2f} TFLOP/s" for p in points)  # fmt: skip
-    return plots.Picture(figure, f"Roofline. {found.title}. {told}.")
+    return plots.Picture(figure, f"Roofline. {found.title}. {told}.", colours=32)

@@ -19,6 +19,7 @@ long the CPU took, which says nothing about any GPU; `Timing.backend` tells the 
 
 from __future__ import annotations
 
+import math
 import numbers
 import statistics
 import sys
@@ -207,8 +208,7 @@ def benchmark(
     while_busy is called once while samples are being run, e.g. to read clocks (helpers.nvml).
     """
     _check_callable(launch)
-    if not seconds > 0:
-        raise ValueError(f"seconds={seconds!r} must be more than 0")
+    _check_seconds(seconds)
     if isinstance(least, bool) or not isinstance(least, numbers.Integral) or least < 1:
         raise ValueError(f"least={least!r} must be an integer >= 1")
     cuda = driver()
@@ -315,9 +315,10 @@ _EMPTY = 'extern "C" __global__ void empty() {}'
 
 def launch_overhead(*, seconds: float = 0.2, stream: Any = None) -> Overhead:
     """What a launch costs besides the kernel. Shown beside times, never taken off them."""
+    _check_seconds(seconds)
+    cuda = driver()
     from pycuda.compiler import SourceModule
 
-    cuda = driver()
     function = SourceModule(_EMPTY, no_extern_c=True).get_function("empty")
 
     def launch() -> None:
@@ -364,8 +365,12 @@ def gflops(M: int, N: int, K: int, ms: float) -> float:
 
     One product takes 2*M*N*K: a multiplication and an addition for each of M*N*K pairs.
     """
+    if isinstance(ms, bool) or not isinstance(ms, numbers.Real):
+        raise TypeError(f"ms={ms!r} is a {type(ms).__name__}: give a number of milliseconds")
     if not ms > 0:
         raise ValueError(f"{ms} ms is no time: it must be more than 0")
+    if min(M, N, K) < 1:
+        raise ValueError(f"M={M}, N={N}, K={K}: sizes are at least 1")
     return 2 * int(M) * int(N) * int(K) / (ms * 1e6)
 
 
@@ -407,9 +412,16 @@ def _queue_timed(cuda: Any, launch: Callable[[], object], flush: Any, stream: An
 def _check_callable(launch: object) -> None:
     if not callable(launch):
         raise TypeError(
-            f"launch is a {type(launch).__name__}; give a function: "
-            "time_kernel(lambda: kernel.launch(dA, dB, dC, M, N, K))"
+            f"launch is a {type(launch).__name__}, which cannot be called; give a function: "
+            "lambda: kernel.launch(dA, dB, dC, M, N, K)"
         )
+
+
+def _check_seconds(seconds: object) -> None:
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
+        raise TypeError(f"seconds={seconds!r} is a {type(seconds).__name__}: give a number, 0.5")
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"seconds={seconds!r} must be more than 0, and not without an end")
 
 
 def _digits(ms: float) -> str:

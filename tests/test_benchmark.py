@@ -21,7 +21,8 @@ from helpers.kernels import KERNELS, MEASURED
 from helpers.nvml import Meter
 from helpers.plausible import DoesNotGrow, Unchecked
 from helpers.progress import Progress
-from helpers.recorded import DATA_FOLDER
+from helpers.recorded import DATA_FOLDER, Record
+from helpers.sandbox import CompileFailed
 
 CEILINGS = Ceilings(6e13, 4e12, 5e12, 300.0, 700.0, "gpu")
 SMALL = ["--kernels", "naive,tiled_16", "--sizes", "64,20x30x40", "--seconds", "0.01"]
@@ -251,7 +252,10 @@ def test_a_reading_goes_into_the_row() -> None:
         (["--sizes", "64x64"], "'64x64' is no size: write n or MxNxK"),
         (["--sizes", "0"], "'0' is no size"),
         (["--modes", "hot"], "modes are queued, alone, cold"),
-        (["--seconds", "-1"], "--seconds must be more than 0"),
+        (["--seconds", "-1"], "'-1' is no number of seconds above 0"),
+        (["--seconds", "inf"], "'inf' is no number of seconds above 0"),
+        (["--sizes", ""], "'' has no size"),
+        (["--kernels", ","], "',' names no kernel"),
     ],
 )
 def test_options_that_make_no_sense(
@@ -260,6 +264,65 @@ def test_options_that_make_no_sense(
     with pytest.raises(SystemExit):
         benchmark.main(arguments)
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kernels": "tiled"}, r"kernels='tiled' is no list: write kernels=\['tiled', 'cublas'\]"),
+        ({"kernels": ["tilde"]}, "no kernel 'tilde'"),
+        ({"kernels": [5]}, "5 is no kernel of a product"),
+        ({"sizes": [(64, 64)]}, r"\(64, 64\) is no size"),
+        ({"sizes": [64.0]}, "64.0 is no size"),
+        ({"sizes": [0]}, "M, N, K = 0, 0, 0: sizes are at least 1"),
+        ({"modes": "queued"}, "modes='queued' is no list"),
+        ({"modes": ["warm"]}, "mode='warm' is none of queued, alone, cold"),
+    ],
+)
+def test_a_sweep_of_what_makes_no_sense(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        benchmark.sweep(**arguments)
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    autoinit: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for target, why in ((tmp_path / "none/x.json", "there is no folder"), (tmp_path, "a folder")):
+        assert benchmark.main([*SMALL, "--json", str(target)]) == 1
+        said = capsys.readouterr()
+        assert f"error: --json {target}: " in said.err and why in said.err
+        assert "of one launch" not in said.out
+
+
+def test_errors_of_compilers_and_drivers_are_one_line(
+    autoinit: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import pycuda.driver as cuda
+
+    def fails(error: Exception) -> str:
+        def raising(*_: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(benchmark, "sweep", raising)
+        assert benchmark.main(SMALL) == 1
+        return capsys.readouterr().err
+
+    assert fails(CompileFailed("no compiler")) == "error: no compiler\n"
+    assert fails(cuda.LogicError("bad access")) == (
+        "error: bad access\nTo find it, run the same with MATMUL_BACKEND=cpu.\n"
+    )
+    with pytest.raises(ZeroDivisionError):
+        fails(ZeroDivisionError())
+
+
+def test_a_record_of_before_makes_a_table_too() -> None:
+    times = [{"kernel": "a", "M": 8, "N": 8, "K": 8, "mode": "queued", "median_ms": 2.0,
+              "tflops": 0.5}]  # fmt: skip
+    told = benchmark.table(Record({"card": "X", "date": "2020-01-02", "times": times}))
+    assert told.startswith("recorded on X, 2020-01-02: time of one launch in ms\n")
+    assert told.splitlines()[2].split() == ["a", "8x8x8", "2.0000", "500"]
+    with pytest.raises(ValueError, match="no times"):
+        benchmark.table({"times": []})
 
 
 def test_a_file_has_one_line_for_each_row(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,22 @@ def wait_until_in(worker: subprocess.Popen[str]) -> list[str]:
         if line.strip() == "in":
             return said
     raise AssertionError(f"it ended without the lock: {said}")
+
+
+def refused_to_another(
+    folder: Path, timeout: float = 0, say: Callable[[str], object] = lambda sentence: None
+) -> str:
+    """Why another thread of this process does not get the lock, "" if it does."""
+
+    def ask() -> str:
+        try:
+            with gpu_lock.gpu_lock(DEVICE, folder=folder, timeout=timeout, say=say):
+                return ""
+        except LockError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(ask).result(10)
 
 
 def test_ten_processes_of_which_three_are_killed_while_they_have_it(tmp_path: Path) -> None:
@@ -105,9 +123,8 @@ def test_who_waits_is_told_for_whom_and_since_when(tmp_path: Path) -> None:
 def test_waiting_ends_with_the_timeout(tmp_path: Path) -> None:
     said: list[str] = []
     with gpu_lock.gpu_lock(DEVICE, "the first", folder=tmp_path):
-        with pytest.raises(LockError, match=r"still in use after 0.3 s, by the first of"):
-            with gpu_lock.gpu_lock(DEVICE, folder=tmp_path, timeout=0.3, say=said.append):
-                raise AssertionError
+        refusal = refused_to_another(tmp_path, 0.3, said.append)
+    assert "still in use after 0.3 s, by the first of" in refusal
     assert len(said) == 1  # not once for each look
 
 
@@ -167,9 +184,7 @@ def test_a_file_that_may_only_be_read_locks_all_the_same(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(gpu_lock.os, "open", refuse)
     with gpu_lock.gpu_lock(DEVICE, folder=tmp_path):
-        with pytest.raises(LockError, match="by another process"):
-            with gpu_lock.gpu_lock(DEVICE, folder=tmp_path, timeout=0, say=lambda text: None):
-                raise AssertionError
+        assert "by another process" in refused_to_another(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["", "not JSON", "[1]", '{"user": "x"}', '"text"'])
@@ -177,12 +192,23 @@ def test_whatever_is_in_the_file_does_no_harm(tmp_path: Path, content: str) -> N
     said: list[str] = []
     with gpu_lock.gpu_lock(DEVICE, folder=tmp_path):
         lock_file(DEVICE, tmp_path).write_text(content)
-        with pytest.raises(LockError):
-            with gpu_lock.gpu_lock(DEVICE, folder=tmp_path, timeout=0, say=said.append):
-                raise AssertionError
+        assert refused_to_another(tmp_path, say=said.append)
     assert said[0].startswith("Waiting for another process")
 
 
 def test_control_characters_of_others_do_not_reach_the_terminal() -> None:
     assert gpu_lock._printable("a\x1b[31mb\nc") == "a[31mbc"
     assert len(gpu_lock._printable("x" * 10_000)) == 200
+
+
+def test_a_thread_that_has_it_does_not_wait_for_itself(tmp_path: Path) -> None:
+    said: list[str] = []
+    with gpu_lock.gpu_lock(DEVICE, folder=tmp_path, say=said.append):
+        with gpu_lock.gpu_lock(DEVICE, folder=tmp_path, say=said.append, timeout=0):
+            pass
+        with pytest.raises(ZeroDivisionError):
+            with gpu_lock.gpu_lock(DEVICE, folder=tmp_path):
+                raise ZeroDivisionError
+        assert refused_to_another(tmp_path)  # the inner ones have not given it back
+    assert said == []
+    assert refused_to_another(tmp_path) == ""

@@ -93,7 +93,8 @@ def test_the_command_says_what_is_missing(
     monkeypatch.setattr(ncu, "_places", lambda: [])
     assert ncu.main(["tiled", "64"]) == 1
     assert "no counters of the hardware: Nsight Compute (ncu) was not" in capsys.readouterr().err
-    assert ncu.main(["fastest", "64"]) == 2
+    for wrong in (["fastest", "64"], ["tiled", "x"], ["tiled", "0"], ["tiled"]):
+        assert ncu.main(wrong) == 2
     assert "a kernel of naive, " in capsys.readouterr().err
 
 

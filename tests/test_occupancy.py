@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.cards import FP32_UNITS
 from helpers.kernels import KERNELS, tiled
 from helpers.occupancy import LIMITS, Resources, limits_of, occupancy, resources_of
 from helpers.plots import Picture
@@ -95,8 +96,9 @@ def test_the_text_and_the_picture() -> None:
 
 @pytest.mark.parametrize(
     ("capability", "block", "message"),
-    [((6, 1), 32, r"\(6, 1\) are not known: 7.5, 8.0, 8.6, 8.9, 9.0"),
-     (H200, 2048, "2,048 threads; it can be 1 to 1,024"), (H200, 0, "0 threads")],
+    [((6, 1), 32, r"\(6, 1\) are not known, only those of 7.5, 8.0, 8.6, 8.7, 8.9, 9.0"),
+     (H200, 2048, "block=2048: block.x is at most 1,024"),
+     (H200, 0, "block=0: write integers >= 1"), ((9.0, 0), (64, 64), "4,096 threads")],
 )  # fmt: skip
 def test_what_no_device_has(capability, block, message) -> None:
     with pytest.raises(ValueError, match=message):
@@ -177,3 +179,8 @@ def test_the_driver_of_a_gpu_says_the_same(autoinit: Any) -> None:
 
 def test_numpy_integers_are_threads_too() -> None:
     assert occupancy(Resources(16, 0, 0), H200, block=np.int64(64)).threads == 64
+
+
+@pytest.mark.parametrize("capability", FP32_UNITS)
+def test_every_card_that_can_be_measured_has_limits_and_code(capability) -> None:
+    assert occupancy("tiled", capability).blocks >= 1

@@ -98,6 +98,17 @@ def test_recorded_times_grow() -> None:
         check_growth([((n,) * 3, h200().ms(kernel, n)) for n in h200().sizes], H200)
 
 
+def test_wrong_arguments_are_told() -> None:
+    with pytest.raises(TypeError, match=r"card='H200' is no Card: write CARDS\['H200'\]"):
+        check_rate(1, 1, 1.0, "H200")
+    with pytest.raises(TypeError, match=r"size=1024: write \(\(M, N, K\), milliseconds\)"):
+        check_growth([(1024, 3.0)], H200)
+    with pytest.raises(Impossible, match="0.0 ms is no time"):
+        check_growth([((1024,) * 3, 0.0)], H200)
+    with pytest.raises(TypeError, match="the output is a ndarray: give the device's array"):
+        Watched(np.zeros(4, np.float32))
+
+
 def test_more_flops_than_the_card_has_units_for() -> None:
     with pytest.raises(TooManyFlops, match=r"H200 does 66\.9 at most \(132 multiproc.* 1,980 MHz"):
         check_product_rate(4096, 4096, 4096, 0.005, H200, verdict=RIGHT)  # the clock of a call

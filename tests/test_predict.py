@@ -246,3 +246,29 @@ def test_a_record_with_ceilings_is_used(monkeypatch: pytest.MonkeyPatch) -> None
     assert (named("H200").l2_latency, named("H200").memory_latency) == (300, 700)
     assert named("H200").l2_bytes_per_clock == pytest.approx(1000)
     assert named("A100") == card("A100")
+
+
+def test_a_prediction_as_a_picture_has_all_terms() -> None:
+    for name in ("A100", "T4"):
+        found = predict("tiled", 1024, 1024, 1024, name)
+        picture = found.picture()
+        assert picture.png().startswith(b"\x89PNG")
+        assert all(term.name in picture.alt for term in found.terms)
+        assert ("left out" in picture.alt) == any(term.cycles is None for term in found.terms)
+        assert f"on {name}: predicted {found.ms:.3g} ms" in picture.alt
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("tilde", 8, 8, 8), "no kernel 'tilde'"), (("tiled", 8, 8, 0), "K=0 is outside 1"),
+    (("tiled", 8, 8, 2.5), "K=2.5 is a float"), (("tiled", 0, 8, 8), "M=0 is outside 1"),
+])  # fmt: skip
+def test_wrong_arguments_of_a_prediction_are_told(arguments, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        predict(*arguments)
+
+
+def test_what_is_not_on_record_cannot_stand_beside_it() -> None:
+    with pytest.raises(KeyError, match="none of these kernels is on record: there are naive"):
+        beside_record([tiled(8)])
+    with pytest.raises(TypeError, match=r"sizes=1024 is no list: write \[1024\]"):
+        beside_record(["tiled"], 1024)

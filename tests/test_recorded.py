@@ -11,6 +11,7 @@ from oracle import fma_product
 from helpers.benchmark import RESULT_SIZES, recorded_results
 from helpers.kernels import KERNELS, MEASURED
 from helpers.recorded import fingerprint, h200, seeded_matrices
+from helpers.roofline import recorded_roofline
 
 RECORDED = {**KERNELS, **MEASURED}
 MISSING = [name for name in RECORDED if name not in h200().kernels]  # newer than the record
@@ -109,3 +110,19 @@ def test_this_machine_computes_the_bits_that_the_card_did(name: str) -> None:
 
 def on_the_card(name: str) -> list[dict[str, object]]:
     return [row for row in h200()["results"] if row["kernel"] == name]
+
+
+def test_the_story_of_lesson_5_holds_on_the_card() -> None:
+    record = h200()
+    naive_without_caches = 5 * 1024**3 / 4.8e12 * 1e3  # milliseconds: 5 sectors a step of a warp
+    assert 3 < naive_without_caches / record.ms("tiled", 1024) < 8
+    for n in (1024, 4096):
+        assert record.speedup("tiled", "naive_uncoalesced", n) > 8 * record.speedup(
+            "tiled", "naive", n
+        )
+        assert record.speedup("tiled", "tiled_16", n) > 1
+    found = recorded_roofline(record, 1024)
+    reached = {(p.kernel, p.level): p.flops / found.bound(p) for p in found.points}
+    assert all(share < 0.5 for (_, level), share in reached.items() if level == "memory")
+    for kernel in ("tiled", "tiled_conflict"):
+        assert reached[kernel, "L1 and shared"] > 0.8

@@ -113,3 +113,19 @@ def test_on_a_gpu_it_is_measured_now(autoinit: Any, monkeypatch: pytest.MonkeyPa
     assert found.points[0].flops > 0
     given = roofline(64, [KERNELS["naive"]], times_ms={"naive": 1.0})
     assert given.points[0].flops == pytest.approx(2 * 64**3 / 1e-3)
+
+
+@pytest.mark.usefixtures("autoinit")
+def test_wrong_arguments_are_told() -> None:
+    with pytest.raises(TypeError, match="n='x' is a str: give an integer"):
+        roofline("x")
+    with pytest.raises(TypeError, match=r"kernels='tiled' is no list: write \['tiled'\]"):
+        roofline(1024, "tiled")
+    with pytest.raises(ValueError, match="no kernel 'tilde'"):
+        roofline(1024, ["tilde"])
+    content = dict(h200().content) | {"ceilings": None}
+    found = recorded_roofline(Record(content), 1024, [KERNELS["tiled"]])
+    with pytest.raises(ValueError, match="level='L2 cache' has no measured rate here: there are L"):
+        found.picture("L2 cache")
+    with pytest.raises(KeyError, match="no time of kernel 'mine' at n=1024"):
+        recorded_roofline(h200(), 1024, [dataclasses.replace(KERNELS["tiled"], name="mine")])

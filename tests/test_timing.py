@@ -42,6 +42,13 @@ def test_a_product_is_two_flops_for_each_pair() -> None:
     assert gflops(np.int32(65536), np.int32(65536), np.int32(65536), 1.0) > 0  # no overflow
 
 
+def test_what_is_no_time_or_size_is_an_error() -> None:
+    with pytest.raises(TypeError, match="ms='2' is a str: give a number of milliseconds"):
+        gflops(1, 1, 1, "2")
+    with pytest.raises(ValueError, match="M=-1, N=1, K=1: sizes are at least 1"):
+        gflops(-1, 1, 1, 2.0)
+
+
 @pytest.mark.parametrize("ms", [0, -1, float("nan")])
 def test_no_time_makes_no_rate(ms: float) -> None:
     with pytest.raises(ValueError, match="is no time"):

@@ -101,6 +101,29 @@ def test_the_pictures_of_lesson_3_appear(open_lesson):
     assert complaints(lesson) == []
 
 
+def test_lesson_5_its_pictures_and_its_exercise(open_lesson):
+    lesson = open_lesson("notebooks/05-benchmarking.ipynb")
+    lesson.run_all()
+    drawn = [c["id"] for c in lesson.cells()
+             if any("image/png" in o.get("data", {}) for o in c["outputs"])]  # fmt: skip
+    assert {"sweep-here", "sweep-recorded", "roofline-picture", "occupancy-picture",
+            "prediction-picture"} == set(drawn)  # fmt: skip
+    for cell in drawn:
+        lesson.select(cell)
+        image = lesson.page.locator(".jp-Cell.jp-mod-active .jp-RenderedImage img").first
+        image.scroll_into_view_if_needed()
+        assert image.evaluate("image => image.complete && image.naturalWidth > 300")
+        lesson.picture(f"5-{cell}")
+    assert lesson.shown(CHECK).startswith("not done yet: one says 0.005 ms")
+    cells = nbformat.read(NOTEBOOKS / "solutions/05-benchmarking.ipynb", as_version=4).cells
+    right = "\n\n".join(c.source for c in cells if c.id in ("kernel", "kernel-rest"))
+    lesson.type(EDITED, right)
+    lesson.run(EDITED)
+    assert lesson.run(CHECK).count("PASS") == 3
+    lesson.picture("5-pass")
+    assert complaints(lesson) == []
+
+
 def test_cuda_cells_and_files_have_the_colours_of_cpp(open_lesson):
     lesson = open_lesson("notebooks/solutions/01-naive.ipynb")
     words = ".jp-Cell.jp-mod-active .cm-line span"

@@ -89,7 +89,8 @@ def test_outputs_that_differ_between_machines_are_not_compared(path):
     differing = re.compile(r"[GC]PU time|CPU driver|NVIDIA|image/png|text/html")
     for cell, output in outputs(path):
         # The record is constant; a check of the engine's says the same everywhere.
-        same = "h200()" in cell.source or cell.source.startswith("check(")
+        of_the_record = re.search(r"h200\(\)|beside_record\(", cell.source)
+        same = of_the_record or cell.source.startswith("check(")
         if differing.search(str(output)) and not same:
             assert NOT_COMPARED in cell.metadata.get("tags", []), cell.id
 
@@ -173,4 +174,7 @@ def test_exercise_is_not_done_yet(path):
 def test_solution_passes(path):
     cell = {cell.id: cell for cell in code_cells(path)}["check"]
     (output,) = cell.outputs
-    assert output.data["text/plain"].startswith("PASS: matmul_nt")
+    if "check_benchmarks(" in cell.source:
+        assert output.text.count("PASS") == 3
+    else:
+        assert output.data["text/plain"].startswith("PASS: matmul_nt")
