@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from helpers.cpu_driver import ptxas
+from helpers.errors import WrongType, WrongValue
 from helpers.kernels import Kernel
 from helpers.replica import Program, program_of
 from helpers.toolkit import require_toolkit
@@ -155,10 +156,10 @@ def occupancy(
         block = kernel.block if block is None else block
         shared = kernel.shared_bytes if shared is None else shared
     if block is None:
-        raise TypeError("the threads of a block are not known: write block=(32, 32)")
+        raise WrongType("the threads of a block are not known: write block=(32, 32)")
     threads = math.prod(block) if isinstance(block, Sequence) else int(block)
     if not 1 <= threads <= limits.threads_of_block:
-        raise ValueError(f"block={block} has {threads:,} threads; it can be 1 to 1,024")
+        raise WrongValue(f"block={block} has {threads:,} threads; it can be 1 to 1,024")
     shared = shared or 0
     needs = kernel if isinstance(kernel, Resources) else resources_of(kernel, capability)
     return Occupancy(capability, threads, needs, shared, _rooms(limits, needs, threads, shared))
@@ -168,7 +169,7 @@ def limits_of(capability: tuple[int, int]) -> Limits:
     """LIMITS of a compute capability; ValueError that names those that are known."""
     if tuple(capability) not in LIMITS:
         known = ", ".join(f"{major}.{minor}" for major, minor in LIMITS)
-        raise ValueError(f"the limits of compute capability {capability} are not known: {known}")
+        raise WrongValue(f"the limits of compute capability {capability} are not known: {known}")
     return LIMITS[tuple(capability)]
 
 

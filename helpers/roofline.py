@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from helpers import benchmark, reuse
 from helpers.cards import CARDS, Card, this_card
 from helpers.ceilings import Ceilings, measure_ceilings
+from helpers.errors import WrongValue
 from helpers.kernels import KERNELS, Kernel
 from helpers.occupancy import occupancy
 from helpers.plausible import flops_of
@@ -84,7 +85,7 @@ class Roofline:
     def picture(self, level: str | None = None) -> Picture:
         """The plot; of one of LEVELS, or of all. ValueError for another level."""
         if level is not None and level not in LEVELS:
-            raise ValueError(f"level={level!r} is none of {', '.join(LEVELS)}")
+            raise WrongValue(f"level={level!r} is none of {', '.join(LEVELS)}")
         return _draw(self, [level] if level else list(self.rates))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from helpers import plots
+from helpers.errors import WrongValue
 from helpers.plots import Picture
 
 _COLOURS = (plots.BLUE, plots.VERMILION, plots.GREEN, plots.ORANGE, plots.SKY, plots.INK)
@@ -32,7 +33,7 @@ def speeds(
     names = list(kernels or dict.fromkeys(row["kernel"] for row in rows))
     rows = [row for row in rows if row["kernel"] in names]
     if not rows:
-        raise ValueError(f"there is no time of a square product ({mode}) of {', '.join(names)}")
+        raise WrongValue(f"there is no time of a square product ({mode}) of {', '.join(names)}")
     figure = plots._figure(10, 6.6)
     axes = figure.subplots()
     for k, name in enumerate(names):
