@@ -32,6 +32,7 @@ from helpers.errors import KernelInterrupted, LaunchFailed, TimeIsUp, Told, Wron
 from helpers.kernels import Kernel, check_matrix
 from helpers.launch_shape import MOST_THREADS, Shape, checked_shape, checked_shared
 from helpers.memory import allocate, driver, upload
+from helpers.nvcc_messages import plain_name
 from helpers.sandbox import time_limit
 from helpers.signature import Signature, signatures
 from helpers.timing import backend
@@ -269,6 +270,7 @@ class BoundKernel:
     def _in_words(self, said: str, arguments: Sequence[Any]) -> str:
         """What the driver says of a launch, with the names of arguments for their addresses."""
         text = said.partition(" failed: ")[2] or said
+        text = re.sub(r"\b_Z\w+", lambda symbol: plain_name(symbol[0]), text)
         pairs = zip(self.signature.parameters or (), arguments, strict=False)
         text = with_names(text, {_start_of(a): p.name for p, a in pairs if p.pointer and p.name})
         if self.name not in text:

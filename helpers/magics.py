@@ -24,7 +24,7 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from helpers.bound import BoundKernel, NoKernel, bind_all
-from helpers.errors import WrongValue
+from helpers.errors import KernelInterrupted, WrongValue
 from helpers.launch_shape import checked_shape, checked_shared
 from helpers.sandbox import CompileFailed
 from helpers.show import CUDA_FOLDER, ROOT, WORK_FOLDER
@@ -75,8 +75,7 @@ class CudaMagics(Magics):
         text = f"// %%cuda {line.strip().rstrip(chr(92))}\n{cell}"
         target = None if chosen.save is None else _save_target(chosen.save)
         copy = WORK_FOLDER / f"{chosen.name}.cu"
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(text, encoding="utf-8")
+        _keep(copy, text)
         gone = self._unbind(copy)
         try:
             kernels, others, warnings = bind_all(
@@ -88,9 +87,11 @@ class CudaMagics(Magics):
                 raise CompileFailed(f"{error}\n({', '.join(gone)}: not bound any more, until this "
                                     "compiles)") from None  # fmt: skip
             raise
+        except KeyboardInterrupt:
+            raise KernelInterrupted(f"compiling {chosen.name}.cu was interrupted") from None
         self._check_names(kernels)
         if target:
-            target.write_text(text, encoding="utf-8")
+            _save(target, text)
         for note in (*warnings, *others, *self._hidden(kernels)):
             print(note)
         missing = [name for name in gone if name not in kernels]
@@ -156,6 +157,22 @@ def _parsed(magic: Any, line: str) -> tuple[argparse.Namespace, tuple[str, ...]]
                           "it has letters, digits, _ and - only, at most 100, and begins with a "
                           "letter")
     return chosen, (*(f"-D{define}" for define in chosen.defines), *words)
+
+
+def _keep(copy: Path, text: str) -> None:
+    """Write the copy. Where that cannot be, the cell is compiled all the same."""
+    try:
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(text, encoding="utf-8")
+    except OSError as error:
+        print(f"note: no copy of the cell in notebooks/work: {error.strerror}")
+
+
+def _save(target: Path, text: str) -> None:
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise WrongOption(f"--save {target.name} cannot be written: {error.strerror}") from None
 
 
 def _save_target(name: str) -> Path:

@@ -24,7 +24,7 @@ from helpers.errors import NoSuchFile, WrongType, WrongValue
 from helpers.kernels import CUDA_FOLDER, Kernel
 from helpers.launch_shape import checked_shape, checked_shared
 from helpers.memory import DeviceArray, driver
-from helpers.nvcc_messages import DIRECTIVE, FILE, numbered
+from helpers.nvcc_messages import DIRECTIVE, FILE, numbered, plain_name
 from helpers.sandbox import DoesNotFit, function_named, ptx_of
 from helpers.signature import signatures
 from helpers.simt import ptx
@@ -171,13 +171,17 @@ class Run:
     def explain(self, fault: simt.Fault) -> None:
         """Tells a fault with the names of arguments, and what is special about a replica: only
         arguments are copied."""
-        fault.detail = with_names(fault.detail, self._names())
+        fault.kernel = plain_name(fault.kernel)
+        fault.detail = self.named(fault.detail)
         if fault.address and "pycuda.driver" in sys.modules and _allocation(fault.address):
             fault.detail += (
                 ". That is an address on the device: only arrays that are arguments are copied "
                 "into the engine, not what a pointer inside an array or structure points to"
             )
 
+    def named(self, detail: str) -> str:
+        """What the engine says of an access, with the name of the argument for its address."""
+        return with_names(detail, self._names())
 
     def _names(self) -> dict[int, str]:
         """The names of the arguments that point to memory, by its address in the engine."""

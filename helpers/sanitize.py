@@ -391,7 +391,8 @@ class _Findings:
             kind = "use after free"
         severity, advice = KINDS[kind]
         place = self._fault_place(run, fault)
-        detail = re.sub(r" at 0x[0-9a-f]+", "", re.sub(r"0x[0-9a-f]+, ", "", fault.detail))
+        detail = re.sub(r" at 0x[0-9a-f]+, which", " at an address which", run.named(fault.detail))
+        detail = re.sub(r" at 0x[0-9a-f]+", "", detail)
         threads = ((fault.block, fault.thread),) if fault.block is not None else ()
         who = f"Thread {_dim(fault.thread)} of block {_dim(fault.block)}: " if threads else ""
         lines = (fault.line,) if fault.line else ()

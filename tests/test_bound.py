@@ -6,14 +6,17 @@ shapes and resources, are marked `reported`.
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import threading
 
 import numpy as np
 import pytest
 
 from helpers.bound import NoKernel, bind
 from helpers.check import check_product
-from helpers.errors import LaunchFailed, Told
+from helpers.errors import KernelInterrupted, LaunchFailed, Told
 from helpers.kernels import KERNELS
 from helpers.memory import allocate, upload
 from helpers.profile import profile
@@ -334,6 +337,49 @@ def test_an_endless_loop_is_stopped_where_a_launch_is_repeated(arrays):
             look(forever, zeros, grid=1, block=1, seconds=0.5)
     with pytest.raises(ValueError, match="seconds=0"):
         profile(forever, zeros, grid=1, block=1, seconds=0)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("way", ["launch", "profile", "sanitize"])
+def test_an_interrupt_is_told_in_a_line_and_the_next_launch_works(arrays, way):
+    source = "__global__ void forever(volatile float *x) { while (x[0] == 0) x[1] = 1; }"
+    forever = bind(source, block=1)["forever"]
+    run = {
+        "launch": lambda x: forever(upload(x), grid=1),
+        "profile": lambda x: profile(forever, x, grid=1),
+        "sanitize": lambda x: sanitize(forever, x, grid=1),
+    }[way]
+    run(np.ones(2, np.float32))  # everything is compiled then
+    alarm = threading.Timer(1.5, os.kill, [os.getpid(), signal.SIGINT])
+    alarm.start()
+    with pytest.raises(KernelInterrupted, match="^kernel forever was interrupted$"):
+        run(np.zeros(2, np.float32))
+    alarm.join()
+    x = upload(np.ones(2, np.float32))
+    forever(x, grid=1)
+    assert (x.download() == 1).all()
+
+
+@pytest.mark.engine
+def test_a_kernel_of_a_cpp_source_is_called_by_its_name(arrays):
+    source = """#include <cuda_fp16.h>
+    namespace mine { __global__ void wild(float *x, int n) { x[n + threadIdx.x] = 1; } }"""
+    wild, zeros = bind(source, "mine.cu", block=1)["wild"], np.zeros(2, np.float32)
+    for call in (lambda: wild(upload(zeros), np.int32(2), grid=1),
+                 lambda: profile(wild, zeros, np.int32(2), grid=1)):  # fmt: skip
+        with pytest.raises(Told, match=r"^kernel wild, mine\.cu:2, block .* end of x \(8 bytes\)$"):
+            call()
+
+
+@pytest.mark.engine
+def test_sanitize_names_the_argument_and_no_address(arrays):
+    source = """__global__ void wild(float *x, int n) { x[n] = 1; }
+    __global__ void odd(float *x) { *(float4 *)(x + 1) = make_float4(0, 0, 0, 0); }"""
+    kernels, zeros = bind(source, block=1), np.zeros(8, np.float32)
+    (found,) = sanitize(kernels["wild"], zeros, np.int32(8), grid=1).findings
+    assert found.text.endswith("of global memory, just past the end of x (32 bytes).")
+    (found,) = sanitize(kernels["odd"], zeros, grid=1).findings
+    assert found.text.endswith("of global memory at an address which is no multiple of 16.")
 
 
 class TestOnAGpu:

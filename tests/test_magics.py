@@ -184,6 +184,16 @@ def test_save_writes_what_compiles(shell, capsys, tmp_path):
     assert target.read_text() == good
 
 
+def test_a_cell_is_compiled_where_no_copy_can_be_kept(shell, capsys, work, tmp_path):
+    work.parent.write_text("no folder")
+    said = run(shell, capsys, "mine")
+    assert said.startswith("note: no copy of the cell in notebooks/work: ")
+    assert "kernel fill" in said
+    (tmp_path / "folder.cu").mkdir()
+    said = run(shell, capsys, f"mine --save {tmp_path / 'folder.cu'}")
+    assert "WrongOption: --save folder.cu cannot be written: Is a directory" in said
+
+
 def test_a_name_that_is_taken_is_told(shell, capsys):
     shell.run_cell("fill = [1, 2]")
     assert "note: fill was a list" in run(shell, capsys, "mine")
