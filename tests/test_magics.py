@@ -9,6 +9,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from helpers import magics
 from helpers.bound import BoundKernel
 from helpers.check import check_product
+from helpers.errors import Told
 from helpers.kernels import KERNELS
 from helpers.show import diff, show
 
@@ -216,6 +217,39 @@ def test_an_exception_can_be_caught_as_any_other(shell, capsys):
     result = shell.run_cell("%%cuda mine\nnonsense")
     assert type(result.error_in_exec).__name__ == "CompileFailed"
     assert "mine.cu(2): error" in str(result.error_in_exec)
+
+
+def test_show_and_diff_of_what_cannot_be_shown(work):
+    work.mkdir(parents=True)
+    (work / "binary.cu").write_bytes(bytes(range(256)))
+    (work / "long.cu").write_text("int a;\n" * 6000)
+    with pytest.raises(Told, match=r"binary\.cu is no text"):
+        show("binary.cu")
+    for look in (lambda: show("long.cu"), lambda: diff("long.cu", "01_naive.cu")):
+        with pytest.raises(Told, match=r"long\.cu has 6,000 lines, too many to be shown"):
+            look()
+    for name in None, 3, KERNELS["tiled"]:
+        with pytest.raises(Told, match="is no name: write that of a file"):
+            show(name)
+        if name is not None:
+            with pytest.raises(Told, match="is no name: write that of a file"):
+                show("02_tiled.cu", name)
+    with pytest.raises(Told, match=r"no function matmul_tile; did you mean matmul_tiled\?"):
+        show("02_tiled.cu", "matmul_tile")
+    for name in "for", "", ".*", "TILE":
+        with pytest.raises(Told, match="it has matmul_tiled"):
+            show("02_tiled.cu", name)
+
+
+def test_lines_are_counted_as_the_compiler_counts_them(work):
+    work.mkdir(parents=True)
+    (work / "odd.cu").write_bytes(b"int a;\x0cint b;\r\nint \xff;\x1b[31m\n\x0bint d;\n")
+    assert show("odd.cu").lines == (
+        "int a;\N{REPLACEMENT CHARACTER}int b;",
+        "int \N{REPLACEMENT CHARACTER};\N{REPLACEMENT CHARACTER}[31m",
+        "\N{REPLACEMENT CHARACTER}int d;",
+    )
+    assert show("notebooks/work/odd.cu").lines == show("odd.cu").lines
 
 
 def test_show_and_diff_know_the_copies(shell, capsys):
