@@ -94,16 +94,21 @@ class _Slot:
         wanted, dtype = self.parameter.dtype, np.dtype(getattr(array, "dtype", None) or "V1")
         if dtype.kind == "c" and self.parameter.vector == 2:  # float2: real and imaginary part
             dtype = np.dtype(f"f{dtype.itemsize // 2}")
+        if self.parameter.pointers > 1 and dtype.kind != "V" and not _same_bytes(dtype, wanted):
+            raise WrongType(f"{self.told} has dtype {dtype}, and the kernel reads addresses there: "
+                            "upload an array of them, e.g. np.array([x.gpudata, y.gpudata], "
+                            "np.uint64)")  # fmt: skip
         if wanted is not None and dtype.kind != "V" and not _same_bytes(dtype, wanted):
             raise WrongType(f"{self.told} has dtype {dtype}, and the kernel reads its bytes as "
                             f"{wanted}: write {name}.astype(np.{wanted}), and upload that"
                             )  # fmt: skip
         flags = getattr(array, "flags", None)
         if flags is not None and not getattr(flags, "c_contiguous", True):
-            order = "in Fortran order" if getattr(flags, "f_contiguous", False) else "with gaps"
-            raise WrongValue(f"{self.told} of shape {tuple(array.shape)} is {order}, strides "
+            order = "is in Fortran order" if getattr(flags, "f_contiguous", False) else "has gaps"
+            host = name if isinstance(array, np.ndarray) else f"{name}.get()"  # of a GPUArray
+            raise WrongValue(f"{self.told} of shape {tuple(array.shape)} {order}, strides "
                              f"{array.strides}, and the kernel reads rows without gaps: write "
-                             f"np.ascontiguousarray({name}), and upload that")  # fmt: skip
+                             f"np.ascontiguousarray({host}), and upload that")  # fmt: skip
 
     def _converted(self, array: np.ndarray) -> str:
         """The expression that makes of a host array what the kernel reads."""
@@ -118,27 +123,48 @@ class _Slot:
 
     def _number(self, argument: Any, _host_arrays: bool) -> Any:
         wanted = self.parameter.dtype
+        if self.parameter.vector > 1:
+            return self._vector(argument)
         if not isinstance(argument, np.generic):
             if isinstance(argument, (bool, int, float)):
                 raise WrongType(f"{self.told} is the Python {type(argument).__name__} {argument}, "
-                                "which does not say how many bytes it has: write "
+                                "which does not say how many bytes it has: "
                                 f"{_as(wanted, argument)}")  # fmt: skip
-            if wanted is None:  # a structure, as PyCUDA packs it
+            if wanted is None and isinstance(argument, np.ndarray):  # a structure
                 return argument
+            if wanted is None:
+                raise WrongType(f"{self.told} is {_short(argument)}: write a structure as "
+                                "np.array((…), dtype)[()], of a dtype with its fields, align=True"
+                                )  # fmt: skip
             raise WrongType(f"{self.told} is a number, and is given {_short(argument)}: is the "
                             "order of the arguments right?")  # fmt: skip
         if wanted is None or wanted.kind == "V":
             return argument
         if not _same_bytes(argument.dtype, wanted):
-            raise WrongType(f"{self.told} is np.{type(argument).__name__}({argument}), "
-                            f"{argument.nbytes} bytes, and the kernel takes {wanted.itemsize} bytes"
-                            f" there ({wanted}): write {_as(wanted, argument.item())}"
-                            )  # fmt: skip
+            given = f"np.{type(argument).__name__}({argument}), "
+            given += f"{argument.nbytes} byte{'s' * (argument.nbytes > 1)}"
+            takes = f"{wanted.itemsize} bytes there ({wanted})"
+            if argument.nbytes == wanted.itemsize:
+                takes = f"them as {wanted}, which is another number"
+            raise WrongType(f"{self.told} is {given}, and the kernel takes {takes}: "
+                            f"{_as(wanted, argument.item())}")  # fmt: skip
         if wanted.kind in "iu" and argument.dtype.kind != wanted.kind:
             info = np.iinfo(wanted)
             if not info.min <= argument <= info.max:
                 raise WrongValue(f"{self.told} is {argument}, outside of {info.min} to {info.max}")
         return np.uint8(argument) if argument.dtype.kind == "b" else argument
+
+    def _vector(self, argument: Any) -> Any:
+        """A float4 or the like, as a value."""
+        wanted, count = self.parameter.dtype, self.parameter.vector
+        nbytes = count * wanted.itemsize
+        packed = isinstance(argument, (np.ndarray, np.void))
+        if packed and argument.dtype.kind == "V" and argument.nbytes == nbytes:
+            return argument
+        parts = ", ".join("xyzw"[:count])
+        raise WrongType(f"{self.told} is {_short(argument)}, and the kernel takes {count} numbers "
+                        f"({wanted}) there: write pycuda.gpuarray.vec.make_{self.parameter.kind}"
+                        f"({parts})")  # fmt: skip
 
 
 def _same_bytes(given: np.dtype, wanted: np.dtype) -> bool:
@@ -151,13 +177,18 @@ def _same_bytes(given: np.dtype, wanted: np.dtype) -> bool:
 def _as(wanted: np.dtype | None, value: Any) -> str:
     """How to write a Python number as one of the type."""
     if wanted is None:
-        return f"np.int32({value}) or np.float32({value})"
-    if wanted.kind in "iu" and isinstance(value, float) and value != int(value):
-        return f"np.{wanted}(round({value}))"
-    return f"np.{'bool_' if wanted.kind == 'b' else wanted}({value})"
+        return f"write np.int32({value}) or np.float32({value})"
+    if wanted.kind not in "iu":
+        return f"write np.{'bool_' if wanted.kind == 'b' else wanted}({value})"
+    info = np.iinfo(wanted)
+    if isinstance(value, complex) or not info.min <= value <= info.max:
+        return f"{value} is no {wanted}, which is a whole number from {info.min} to {info.max}"
+    whole = int(value)
+    return f"write np.{wanted}({whole if whole == value else f'round({value})'})"
 
 
 def _short(argument: Any) -> str:
     text = repr(argument)
     kind = type(argument).__name__
-    return f"a {kind}" if len(text) > 60 or "\n" in text else f"the {kind} {text}"
+    plain = len(text) <= 60 and "\n" not in text and " at 0x" not in text
+    return f"the {kind} {text}" if plain else f"a{'n' * (kind[0] in 'aeiouAEIOU')} {kind}"

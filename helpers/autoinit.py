@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass
 
 from helpers import cpu_driver, toolkit
@@ -152,5 +153,9 @@ except ImportError as error:
         raise
     raise BackendError(f"PyCUDA does not load on this NVIDIA driver ({error}). Run `make setup` "
                        f"again, or set {VARIABLE}=cpu.") from error
+
+# What Python's collector finds in another thread than the context's, PyCUDA cannot free. It says so
+# in the middle of whatever runs then, with the path of that; a reader can do nothing about it.
+warnings.filterwarnings("ignore", r"\w+ in out-of-thread context could not be cleaned up")
 
 _announce(_choice)

@@ -41,6 +41,9 @@ PYCUDA = "pycuda==2026.1"
 
 JUPYTERLAB_SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/notebook-extension:tracker": {
+        "codeCellConfig": {"lineNumbers": True, "lineWrap": False},
+    },
 }
 
 
@@ -440,7 +443,8 @@ def _read_stamp() -> dict[str, str]:
 
 
 def _write_lab_settings() -> None:
-    """JupyterLab's defaults in this environment: no question about news at the first start."""
+    """JupyterLab's defaults in this environment: no question about news at the first start, and
+    the line numbers in cells that errors of kernels mention."""
     settings = VENV / "share/jupyter/lab/settings/overrides.json"
     settings.parent.mkdir(parents=True, exist_ok=True)
     _write_whole(settings, json.dumps(JUPYTERLAB_SETTINGS, indent=1) + "\n")

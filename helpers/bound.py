@@ -30,8 +30,9 @@ from helpers.argument_types import checked_arguments
 from helpers.compiling import Compiled, compiled
 from helpers.errors import KernelInterrupted, LaunchFailed, TimeIsUp, Told, WrongType, WrongValue
 from helpers.kernels import Kernel, check_matrix
-from helpers.launch_shape import Shape, checked_shape, checked_shared
+from helpers.launch_shape import MOST_THREADS, Shape, checked_shape, checked_shared
 from helpers.memory import allocate, driver, upload
+from helpers.nvcc_messages import plain_name
 from helpers.sandbox import time_limit
 from helpers.signature import Signature, signatures
 from helpers.timing import backend
@@ -70,6 +71,7 @@ class BoundKernel:
         self.signature, self.source, self.file = signature, source, Path(file)
         self.block = None if block is None else checked_shape("block", block)
         self.tile = _checked_tile(tile, self.block)
+        self._one_each = tile is None  # one element of C for each thread, whatever the block
         self.rows_on_x, self.shared_bytes = bool(rows_on_x), checked_shared(shared_bytes)
         self.options = tuple(options)
         self._module = module
@@ -93,8 +95,10 @@ class BoundKernel:
         if self.tile is None:
             raise WrongType(f"kernel {self.name} has no tile: write grid=(…), or %%cuda … --tile "
                             "rows,columns")  # fmt: skip
-        shape = Kernel(self.name, self.file, self.entry, 0, tile=self.tile,
-                       rows_on_x=self.rows_on_x)  # fmt: skip
+        return self._grid(self.tile, M, N)
+
+    def _grid(self, tile: tuple[int, int], M: int, N: int) -> Shape:
+        shape = Kernel(self.name, self.file, self.entry, 0, tile=tile, rows_on_x=self.rows_on_x)
         return shape.grid(M, N)
 
     def checked(self, arguments: Sequence[Any], *, host_arrays: bool = False) -> list[Any]:
@@ -110,9 +114,9 @@ class BoundKernel:
             raise WrongType(f"kernel {self.name} has no block: write block=(32, 32, 1), the "
                             "threads of a block along x, y, z")  # fmt: skip
         block = checked_shape("block", block)
-        if grid is None and self.signature.is_product and (self.tile or self.block is None):
+        if grid is None and self.signature.is_product and (not self._one_each or block[2] == 1):
             M, N = int(arguments[3]), int(arguments[4])
-            grid = self.grid(M, N) if self.tile else _covering(block, M, N, self.rows_on_x)
+            grid = self._grid((block[1], block[0]) if self._one_each else self.tile, M, N)
         if grid is None:
             raise WrongType(f"kernel {self.name} has no grid: write grid=(-(-N // 32), …), the "
                             "blocks along x, y, z")  # fmt: skip
@@ -144,8 +148,11 @@ class BoundKernel:
         if (block, shared) not in self._fit:
             self._check_resources(function, block, shared)
             self._fit.add((block, shared))
-        first = check and backend() == "gpu" and self._tries(arguments, grid, block, shared)
         cuda = driver()
+        if stream is not None and not isinstance(stream, cuda.Stream):
+            raise WrongType(f"stream={stream!r}: write stream=pycuda.driver.Stream(), made before, "
+                            "or leave it out")  # fmt: skip
+        first = check and backend() == "gpu" and self._tries(arguments, grid, block, shared)
         try:
             function(*arguments, grid=grid, block=block, shared=shared, stream=stream)
             if first:
@@ -154,6 +161,8 @@ class BoundKernel:
             raise KernelInterrupted(f"kernel {self.name} was interrupted") from None
         except cuda.Error as error:
             raise LaunchFailed(self._in_words(str(error), arguments)) from None
+        except TypeError as error:  # where the type of a parameter is not known
+            raise WrongType(f"kernel {self.name}: PyCUDA says {error}") from None
         return None
 
     def launch(self, *arguments: Any, stream: Any = None) -> None:
@@ -185,6 +194,12 @@ class BoundKernel:
         cuda = driver()
         attribute, most_of = cuda.function_attribute, cuda.device_attribute
         threads, most = math.prod(block), function.max_threads_per_block
+        if threads > most and most < self._room(function.num_regs):
+            raise LaunchFailed(
+                f"kernel {self.name} is compiled for blocks of at most {most} threads, by its "
+                f"__launch_bounds__, and block={block} has {threads:,}: take a smaller block, or "
+                f"write __launch_bounds__({threads})"
+            )
         if threads > most:
             raise LaunchFailed(
                 f"kernel {self.name} uses {function.num_regs} registers a thread, which leaves "
@@ -204,6 +219,16 @@ class BoundKernel:
             )
         if shared and static + shared > usual:  # the device wants to be told that it is meant
             function.set_attribute(attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+
+    @staticmethod
+    def _room(registers: int) -> int:
+        """The threads of the largest block that have as many registers each. A warp is given them
+        in units of 256, 8 for each lane (CUDA's occupancy calculator)."""
+        cuda = driver()
+        most = cuda.Context.get_device().get_attribute(
+            cuda.device_attribute.MAX_REGISTERS_PER_BLOCK
+        )
+        return min(MOST_THREADS, most // (max(1, -(-registers // 8)) * 256) * 32)
 
     def _tries(self, arguments: Sequence[Any], grid: Shape, block: Shape, shared: int) -> bool:
         """Tries a launch in the engine if it is the first with these sizes. Returns whether it was.
@@ -245,6 +270,7 @@ class BoundKernel:
     def _in_words(self, said: str, arguments: Sequence[Any]) -> str:
         """What the driver says of a launch, with the names of arguments for their addresses."""
         text = said.partition(" failed: ")[2] or said
+        text = re.sub(r"\b_Z\w+", lambda symbol: plain_name(symbol[0]), text)
         pairs = zip(self.signature.parameters or (), arguments, strict=False)
         text = with_names(text, {_start_of(a): p.name for p, a in pairs if p.pointer and p.name})
         if self.name not in text:
@@ -283,6 +309,8 @@ def bind_all(
     written: dict[str, list[Signature]] = {}
     for signature in signatures(text, options):
         written.setdefault(signature.name, []).append(signature)
+    for name in module.symbols:  # a macro has made it
+        written.setdefault(name, [Signature(name, 0, None)])
     found, others = {}, []
     for name, versions in written.items():
         signature = versions[0]
@@ -300,7 +328,8 @@ def _obstacle(signature: Signature, module: Compiled) -> str | None:
     """Why a kernel cannot be bound."""
     name, count = signature.name, len(module.symbols.get(signature.name, ()))
     if count > 1:
-        return f"{name} is not bound: there are {count} of it, for different types"
+        return (f"{name} is not bound: there are {count} of it, for different types. Give them "
+                "different names")  # fmt: skip
     if signature.template and not count:
         return (f"{name} is not bound: it is a template, of which nvcc makes no kernel before it "
                 f"is given its types, e.g. template __global__ void {name}<float>(…);")
@@ -326,12 +355,6 @@ def _checked_tile(tile: Any, block: Shape | None) -> tuple[int, int] | None:
     if len(sizes) not in (1, 2):
         raise WrongValue(f"tile={tile!r} has {len(sizes)} sizes: write rows and columns")
     return (sizes[0], sizes[-1])
-
-
-def _covering(block: Shape, M: int, N: int, rows_on_x: bool) -> Shape:
-    """The grid for one thread an element."""
-    x, y = (M, N) if rows_on_x else (N, M)
-    return -(-x // block[0]), -(-y // block[1]), 1
 
 
 def _is_address(number: np.generic) -> bool:

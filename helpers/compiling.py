@@ -15,10 +15,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from helpers import nvcc_messages
+from helpers.cpu_driver.ptxas import assemble
+from helpers.errors import WrongValue
 from helpers.memory import driver
 from helpers.sandbox import CompileFailed, is_cpp, ptx_of, remember_ptx
-from helpers.signature import signatures
+from helpers.signature import blanked, signatures
+from helpers.toolkit import require_toolkit
 
+# nvcc's documentation, "Options for Specifying the Compilation Phase" and "File and Path
+# Specifications": with these it makes something else, or elsewhere, or nothing.
+_OTHER_RESULTS = re.compile(
+    r"--?(ptx|cubin|fatbin|cuda|compile|preprocess|link|lib|run|device-c|device-w|device-link|dc|dw|"
+    r"dlink|c|E|M+|generate-.*dependenc.*|version|V|help|h|dryrun|dry-run|keep|keep-dir|save-temps|"
+    r"clean-targets|optix-ir|ltoir)(=.*)?|-(o|odir)(=.*)?|--output-(file|directory)(=.*)?"
+)
+# Kernels whose names the text does not show as they are in the module.
+_HIDDEN = re.compile(r"#[ \t]*define\b[^\n]*\b__global__\b|\bstatic\b[^;{}()]*\b__global__\b|"
+                     r"\b__global__\b[^;{}()]*\bstatic\b")  # fmt: skip
 _ENTRY = re.compile(r"^\s*(?:\.visible\s+|\.weak\s+)?\.entry\s+(\w+)", re.MULTILINE)
 
 
@@ -40,16 +53,16 @@ class Compiled:
 def compiled(source: str, options: Sequence[str] = (), *, cache: bool = False) -> Compiled:
     """The source, compiled for the current context's device.
 
-    cache: whether what was compiled before will do. Raises CompileFailed.
+    cache: whether what was compiled before will do. Raises CompileFailed, WrongValue for options.
     """
     driver()
     from pycuda.compiler import DEFAULT_NVCC_FLAGS, SourceModule
     from pycuda.driver import CompileError
 
-    options = tuple(options)
+    options = _checked_options(options)
     as_it_is = is_cpp(source)
     symbols: dict[str, list[str]] = {}
-    if not as_it_is:
+    if not as_it_is and not _HIDDEN.search(blanked(source)):
         symbols = {s.name: [s.name] for s in signatures(source, options)}
     else:
         for symbol in _ENTRY.findall(ptx_of(source, options)):
@@ -65,10 +78,33 @@ def compiled(source: str, options: Sequence[str] = (), *, cache: bool = False) -
             )
         except CompileError as error:
             said = f"{error.stdout or ''}{error.stderr or ''}"
-            raise CompileFailed(nvcc_messages.errors(said, source)) from None
+            raise CompileFailed(_errors(said, source, options)) from None
+        except driver().Error as error:
+            raise CompileFailed(f"nvcc has compiled it, and the driver does not load it: {error}"
+                                ) from None  # fmt: skip
     found = Compiled(module, symbols, _warnings(told, source))
     _remember(found, source, options)
     return found
+
+
+def _checked_options(options: Sequence[str]) -> tuple[str, ...]:
+    for option in options:
+        if _OTHER_RESULTS.fullmatch(option):
+            raise WrongValue(f"nvcc's option {option} makes it write something else than a module "
+                             "that can be loaded: leave it out")  # fmt: skip
+    return tuple(options)
+
+
+def _errors(said: str, source: str, options: tuple[str, ...]) -> str:
+    """The errors in what nvcc said. Those of ptxas are about lines of the PTX; it is asked again
+    for PTX that knows the source's lines."""
+    if nvcc_messages.is_about_ptx(said):
+        ptx = ptx_of(source, options)
+        arch = re.search(r"^\.target (\w+)", ptx, re.MULTILINE)[1]
+        passed, report = assemble(require_toolkit().ptxas, ptx, arch)
+        if not passed:
+            return nvcc_messages.errors(report, source, ptx)
+    return nvcc_messages.errors(said, source)
 
 
 def _warnings(told: list[warnings.WarningMessage], source: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from helpers.errors import WrongType, WrongValue
 from helpers.memory import allocate, driver, upload
 
 CUDA_FOLDER = Path(__file__).resolve().parent.parent / "cuda"
@@ -60,7 +61,7 @@ class Kernel:
         x, y = (rows, columns) if self.rows_on_x else (columns, rows)
         if y > MAX_GRID_Y:
             size, step = ("N", self.tile[1]) if self.rows_on_x else ("M", self.tile[0])
-            raise ValueError(
+            raise WrongValue(
                 f"kernel {self.name!r}: M={M}, N={N} needs {y:,} blocks along y, a grid has at "
                 f"most {MAX_GRID_Y:,}: keep {size} <= {MAX_GRID_Y * step:,}, e.g. by computing C "
                 "in parts"
@@ -103,7 +104,7 @@ class Kernel:
         check_matrix("B", B)
         (M, K), N = A.shape, B.shape[1]
         if B.shape[0] != K:
-            raise ValueError(
+            raise WrongValue(
                 f"A has {K} columns and B has {B.shape[0]} rows (shapes {A.shape} and {B.shape}): "
                 f"they must be equal; {_transpose_hint(A, B)}"
             )
@@ -116,35 +117,35 @@ class Kernel:
 def check_matrix(name: str, matrix: Any) -> None:
     """Raise unless `matrix` is what a kernel can read: 2-D, float32, C-contiguous, not empty."""
     if not isinstance(matrix, np.ndarray):
-        raise TypeError(
+        raise WrongType(
             f"{name} is a {type(matrix).__name__}, not a NumPy array: "
             f"write np.array({name}, dtype=np.float32)"
         )
     if np.ma.isMaskedArray(matrix):
-        raise TypeError(
+        raise WrongType(
             f"{name} is a masked array, and its mask would be lost: write {name}.filled(0)"
         )
     if matrix.dtype != np.float32:
-        raise TypeError(
+        raise WrongType(
             f"{name} has dtype {matrix.dtype}, the kernel reads float32: "
             f"write {name}.astype(np.float32)"
         )
     if matrix.ndim != 2:
-        raise ValueError(
+        raise WrongValue(
             f"{name} has shape {matrix.shape}, {matrix.ndim}-D instead of 2-D: write "
             f"{name}.reshape(rows, columns); {name}.reshape(1, -1) is one row"
         )
     if matrix.size == 0:
-        raise ValueError(
+        raise WrongValue(
             f"{name} has shape {matrix.shape}: M, N and K must be at least 1; "
             "the product of empty matrices is np.zeros((M, N), np.float32)"
         )
     for size in matrix.shape:
         if size > MAX_SIZE:
-            raise ValueError(f"{name} has shape {matrix.shape}: a side is at most {MAX_SIZE:,}")
+            raise WrongValue(f"{name} has shape {matrix.shape}: a side is at most {MAX_SIZE:,}")
     if not matrix.flags.c_contiguous:
         order = "Fortran order (column-major)" if matrix.flags.f_contiguous else "gaps"
-        raise ValueError(
+        raise WrongValue(
             f"{name} of shape {matrix.shape} has {order}, strides {matrix.strides}; the kernel "
             f"reads rows without gaps: write np.ascontiguousarray({name})"
         )
@@ -158,7 +159,7 @@ def checked_addresses(dA: Any, dB: Any, dC: Any, M: int, N: int, K: int) -> list
         for argument in (("dA", dA, (M, K)), ("dB", dB, (K, N)), ("dC", dC, (M, N)))
     ]
     if addresses[2] in addresses[:2]:
-        raise ValueError(
+        raise WrongValue(
             "dC is the same memory as dA or dB: the kernel would read what it has already "
             "overwritten; allocate C for itself"
         )
@@ -172,7 +173,7 @@ def tiled(tile: int, name: str = "tiled") -> Kernel:
     """
     size = _checked_size("tile", tile)
     if size > 32:
-        raise ValueError(f"tile={tile}: a block of {size}² threads is more than the 1024 allowed")
+        raise WrongValue(f"tile={tile}: a block of {size}² threads is more than the 1024 allowed")
     return dataclasses.replace(
         KERNELS[name],
         name=f"{name}_{size}",
@@ -215,15 +216,15 @@ def _transpose_hint(A: NDArray[Any], B: NDArray[Any]) -> str:
 
 def _checked_size(name: str, size: Any) -> int:
     if not isinstance(size, numbers.Integral) or isinstance(size, bool):
-        raise TypeError(f"{name}={size!r} is a {type(size).__name__}: give an integer")
+        raise WrongType(f"{name}={size!r} is a {type(size).__name__}: give an integer")
     if not 1 <= size <= MAX_SIZE:
-        raise ValueError(f"{name}={size} is outside 1 to {MAX_SIZE:,}")
+        raise WrongValue(f"{name}={size} is outside 1 to {MAX_SIZE:,}")
     return int(size)
 
 
 def _checked_address(name: str, memory: Any, shape: tuple[int, int]) -> np.uintp:
     if isinstance(memory, np.ndarray):
-        raise TypeError(
+        raise WrongType(
             f"{name} is a NumPy array, which lives in host memory: write upload({name}) "
             "(helpers.memory), or call the kernel with the arrays A and B"
         )
@@ -235,21 +236,21 @@ def _checked_address(name: str, memory: Any, shape: tuple[int, int]) -> np.uintp
     except (TypeError, ValueError):
         address = 0
     if address <= 0 or isinstance(memory, bool | float | str):
-        raise TypeError(f"{name}={memory!r} is no device memory: write upload(…) or allocate(…)")
+        raise WrongType(f"{name}={memory!r} is no device memory: write upload(…) or allocate(…)")
     return np.uintp(address)
 
 
 def _check_device_array(name: str, array: Any, shape: tuple[int, int]) -> None:
     if array.dtype != np.float32:
-        raise TypeError(f"{name} has dtype {array.dtype}, the kernel reads and writes float32")
+        raise WrongType(f"{name} has dtype {array.dtype}, the kernel reads and writes float32")
     flat = len(array.shape) == 1 and array.size >= shape[0] * shape[1]
     if tuple(array.shape) != shape and not flat:
-        raise ValueError(
+        raise WrongValue(
             f"{name} has shape {tuple(array.shape)}, but M, N, K make it {shape[0]} x {shape[1]}: "
             "check the order of the sizes (M, N, K)"
         )
     if not getattr(getattr(array, "flags", None), "c_contiguous", True):
-        raise ValueError(f"{name} is not C-contiguous: the kernel reads rows without gaps")
+        raise WrongValue(f"{name} is not C-contiguous: the kernel reads rows without gaps")
 
 
 _TABLE = (

@@ -21,14 +21,15 @@ from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 
 from helpers.bound import BoundKernel, NoKernel, bind_all
-from helpers.errors import WrongValue
+from helpers.errors import KernelInterrupted, WrongValue
+from helpers.launch_shape import checked_shape, checked_shared
 from helpers.sandbox import CompileFailed
 from helpers.show import CUDA_FOLDER, ROOT, WORK_FOLDER
 
-_NAME = re.compile(r"[A-Za-z_][\w-]*")
+_NAME = re.compile(r"[A-Za-z_][\w-]{0,99}", re.ASCII)
 
 
 class WrongOption(WrongValue):
@@ -70,16 +71,15 @@ class CudaMagics(Magics):
     @cell_magic
     def cuda(self, line: str, cell: str) -> None:
         """Compile a cell of CUDA C and bind its kernels to their names."""
-        chosen = _parsed(self.cuda, line)
+        chosen, options = _parsed(self.cuda, line)
         text = f"// %%cuda {line.strip().rstrip(chr(92))}\n{cell}"
-        target = _save_target(chosen.save) if chosen.save else None
+        target = None if chosen.save is None else _save_target(chosen.save)
         copy = WORK_FOLDER / f"{chosen.name}.cu"
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(text, encoding="utf-8")
+        _keep(copy, text)
         gone = self._unbind(copy)
         try:
             kernels, others, warnings = bind_all(
-                text, copy, options=_options(chosen), block=chosen.block, tile=chosen.tile,
+                text, copy, options=options, block=chosen.block, tile=chosen.tile,
                 rows_on_x=chosen.rows_on_x, shared_bytes=chosen.shared,
             )  # fmt: skip
         except CompileFailed as error:
@@ -87,11 +87,19 @@ class CudaMagics(Magics):
                 raise CompileFailed(f"{error}\n({', '.join(gone)}: not bound any more, until this "
                                     "compiles)") from None  # fmt: skip
             raise
-        _check_names(kernels)
+        except KeyboardInterrupt:
+            raise KernelInterrupted(f"compiling {chosen.name}.cu was interrupted") from None
+        self._check_names(kernels)
         if target:
-            target.write_text(text, encoding="utf-8")
+            _save(target, text)
         for note in (*warnings, *others, *self._hidden(kernels)):
             print(note)
+        missing = [name for name in gone if name not in kernels]
+        if missing:
+            print(f"note: {', '.join(missing)}, from {chosen.name}.cu as it was before, not bound "
+                  "any more (two cells need two names)")  # fmt: skip
+        if not kernels and others:
+            raise NoKernel("no kernel of this cell can be bound")
         if not kernels:
             raise NoKernel("there is no kernel in this cell: write one as __global__ void "
                            "name(…) { … }")  # fmt: skip
@@ -111,6 +119,13 @@ class CudaMagics(Magics):
             del self.shell.user_ns[name]
         return mine
 
+    def _check_names(self, kernels: dict[str, BoundKernel]) -> None:
+        for name in kernels:
+            whose = "Python" if keyword.iskeyword(name) else "IPython"
+            if whose == "Python" or name in self.shell.user_ns_hidden:
+                raise WrongValue(f"a kernel named {name} cannot be bound: that is a word of "
+                                 f"{whose}; give it another name")  # fmt: skip
+
     def _hidden(self, kernels: dict[str, BoundKernel]) -> list[str]:
         """What the user had under the kernels' names."""
         notes = []
@@ -121,27 +136,43 @@ class CudaMagics(Magics):
         return notes
 
 
-def _parsed(magic: Any, line: str) -> argparse.Namespace:
-    try:
-        chosen = parse_argstring(magic, line)
+def _parsed(magic: Any, line: str) -> tuple[argparse.Namespace, tuple[str, ...]]:
+    """What stands behind %%cuda, and the options for nvcc in it."""
+    try:  # as a shell would split it: --nvcc='-a -b' is one word
+        chosen = magic.parser.parse_args(shlex.split(line))
+        words = [word for text in chosen.nvcc for word in shlex.split(text)]
     except (UsageError, ValueError) as error:
         said = str(error).removeprefix("argument ")
+        if said == "--nvcc: expected one argument":
+            said += ", with an equals sign: --nvcc='-use_fast_math -std=c++20'"
         raise WrongOption(f"%%cuda {line.strip()}: {said}. %%cuda? lists the options") from None
+    if chosen.block:
+        checked_shape("block", chosen.block)
+    checked_shared(chosen.shared)
     if not chosen.name:
         raise WrongOption("%%cuda needs a name for its copy: write e.g. %%cuda tiled")
     chosen.name = chosen.name.removesuffix(".cu")
     if not _NAME.fullmatch(chosen.name):
         raise WrongOption(f"%%cuda {chosen.name}: the name is that of a file in notebooks/work, so "
-                          "it has letters, digits, _ and - only, and begins with a letter")
-    return chosen
+                          "it has letters, digits, _ and - only, at most 100, and begins with a "
+                          "letter")
+    return chosen, (*(f"-D{define}" for define in chosen.defines), *words)
 
 
-def _options(chosen: argparse.Namespace) -> tuple[str, ...]:
+def _keep(copy: Path, text: str) -> None:
+    """Write the copy. Where that cannot be, the cell is compiled all the same."""
     try:
-        more = [word for text in chosen.nvcc for word in shlex.split(text)]
-    except ValueError as error:
-        raise WrongOption(f"--nvcc={chosen.nvcc[-1]!r}: {error}") from None
-    return (*(f"-D{define}" for define in chosen.defines), *more)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(text, encoding="utf-8")
+    except OSError as error:
+        print(f"note: no copy of the cell in notebooks/work: {error.strerror}")
+
+
+def _save(target: Path, text: str) -> None:
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise WrongOption(f"--save {target.name} cannot be written: {error.strerror}") from None
 
 
 def _save_target(name: str) -> Path:
@@ -158,10 +189,3 @@ def _save_target(name: str) -> Path:
     if not target.parent.is_dir():
         raise WrongOption(f"--save {name}: there is no folder {path.parent}")
     return target
-
-
-def _check_names(kernels: dict[str, BoundKernel]) -> None:
-    for name in kernels:
-        if keyword.iskeyword(name):
-            raise WrongValue(f"a kernel named {name} cannot be bound: that is a word of Python; "
-                             "give it another name")

@@ -20,6 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from helpers.errors import Told, WrongType, WrongValue
+
+
+class NoRoom(Told, MemoryError):
+    """The device has no room for an array."""
+
 
 def driver() -> Any:
     """`pycuda.driver`, with a current context: the caller's own, or that of `helpers.autoinit`."""
@@ -80,7 +86,7 @@ class DeviceArray:
     def gpudata(self) -> int:
         """The device address; PyCUDA takes it when the array is an argument of a kernel."""
         if self._allocation is None:
-            raise ValueError(
+            raise WrongValue(
                 f"this DeviceArray of shape {self.shape} was freed (by free() or at the end of its "
                 "'with' block); upload or allocate it again, or use it before that"
             )
@@ -102,7 +108,7 @@ class DeviceArray:
         """Copy the array into `host`: same shape and dtype, C-contiguous, writable."""
         _check_same(self, host)
         if not host.flags.writeable:
-            raise ValueError("the host array is read-only: write download_into(np.empty_like(...))")
+            raise WrongValue("the host array is read-only: write download_into(np.empty_like(...))")
         driver().memcpy_dtoh(host, self.gpudata)
         return host
 
@@ -176,25 +182,36 @@ def allocate(
 
 def _reserve(shape: tuple[int, ...], nbytes: int) -> Any:
     cuda = driver()
+    while _left:
+        _free_quietly(_left.pop())
     try:
         return cuda.mem_alloc(nbytes)
     except cuda.MemoryError as error:
         free, total = cuda.mem_get_info()
-        raise MemoryError(
+        raise NoRoom(
             f"no room on the device for {nbytes:,} bytes (shape {shape}): {free:,} of {total:,} "
             "bytes are free; free other arrays or take a smaller size"
         ) from error
 
 
-def _free_quietly(allocation: Any) -> None:
-    """Free when nobody can handle an error: after a fault the context refuses every call."""
-    try:
-        allocation.free()
-    except Exception as error:
-        import pycuda.driver as cuda
+_left: list[Any] = []  # allocations to be freed by a thread that has the context
 
-        if not isinstance(error, cuda.Error):
-            raise
+
+def _free_quietly(allocation: Any) -> None:
+    """Free when nobody can handle an error: after a fault the context refuses every call.
+
+    An array may be collected in any thread, one of Jupyter's too. Without the context PyCUDA would
+    warn and never free the memory; it is left to the next array that is made.
+    """
+    import pycuda.driver as cuda
+
+    try:
+        if cuda.Context.get_current() is None:
+            _left.append(allocation)
+        else:
+            allocation.free()
+    except cuda.Error:
+        pass
 
 
 def _checked_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
@@ -204,18 +221,18 @@ def _checked_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
         sizes = (shape,)  # neither a size nor a sequence of them
     for size in sizes:
         if not isinstance(size, numbers.Integral) or isinstance(size, bool) or size < 1:
-            raise ValueError(
+            raise WrongValue(
                 f"shape {shape!r} is not made of integers >= 1: write e.g. (rows, columns)"
             )
     if not sizes:
-        raise ValueError("shape () has no dimension: write (1,) for a single element")
+        raise WrongValue("shape () has no dimension: write (1,) for a single element")
     return tuple(int(size) for size in sizes)
 
 
 def _checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     kind = np.dtype(dtype)
     if kind.kind not in "biufc" or not kind.isnative:
-        raise TypeError(
+        raise WrongType(
             f"dtype {kind} cannot live in device memory: use a native number type, e.g. np.float32"
         )
     return kind
@@ -231,20 +248,20 @@ def _checked_fill(value: float, dtype: np.dtype[Any]) -> NDArray[Any]:
     except (FloatingPointError, OverflowError, ValueError, TypeError, RuntimeWarning):
         fits = False
     if not fits or element.ndim:
-        raise ValueError(f"fill={value!r} is no {dtype} value: give one, e.g. fill=0")
+        raise WrongValue(f"fill={value!r} is no {dtype} value: give one, e.g. fill=0")
     return element
 
 
 def _check_host_array(array: Any, name: str) -> None:
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"{name} is a {type(array).__name__}, not a NumPy array: write np.array(…)")
+        raise WrongType(f"{name} is a {type(array).__name__}, not a NumPy array: write np.array(…)")
     if np.ma.isMaskedArray(array):
-        raise TypeError(f"{name} is a masked array, its mask would be lost: write {name}.filled(0)")
+        raise WrongType(f"{name} is a masked array, its mask would be lost: write {name}.filled(0)")
     _checked_dtype(array.dtype)
     if array.size == 0:
-        raise ValueError(f"{name} has shape {array.shape}: there is nothing in it to copy")
+        raise WrongValue(f"{name} has shape {array.shape}: there is nothing in it to copy")
     if not array.flags.c_contiguous:
-        raise ValueError(
+        raise WrongValue(
             f"{name} of shape {array.shape} and strides {array.strides} is not C-contiguous "
             f"(row-major, without gaps): write np.ascontiguousarray({name})"
         )
@@ -253,7 +270,7 @@ def _check_host_array(array: Any, name: str) -> None:
 def _check_same(device_array: DeviceArray, host: Any) -> None:
     _check_host_array(host, "host")
     if host.shape != device_array.shape or host.dtype != device_array.dtype:
-        raise ValueError(
+        raise WrongValue(
             f"host has shape {host.shape} and dtype {host.dtype}, the device array has shape "
             f"{device_array.shape} and dtype {device_array.dtype}: they must be the same"
         )

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from helpers.bound import BoundKernel
 from helpers.cpu_driver import ptxas
-from helpers.errors import WrongType
+from helpers.errors import WrongType, WrongValue
 from helpers.kernels import KERNELS, Kernel
 from helpers.launch_shape import checked_shape, checked_shared
 from helpers.replica import Program, program_of
@@ -167,7 +167,7 @@ def occupancy(
     threads = math.prod(checked_shape("block", block))
     shared = checked_shared(shared or 0)
     if not 1 <= threads <= limits.threads_of_block:
-        raise ValueError(f"block={block} has {threads:,} threads; it can be 1 to 1,024")
+        raise WrongValue(f"block={block} has {threads:,} threads; it can be 1 to 1,024")
     needs = kernel if isinstance(kernel, Resources) else resources_of(kernel, capability)
     return Occupancy(capability, threads, needs, shared, _rooms(limits, needs, threads, shared))
 
@@ -178,7 +178,7 @@ def limits_of(capability: tuple[int, int]) -> Limits:
     if not isinstance(capability, Sequence) or isinstance(capability, str):
         raise WrongType(f"capability={capability!r}: write two integers, such as (9, 0)")
     if tuple(capability) not in LIMITS:
-        raise ValueError(f"the limits of compute capability {capability} are not known, only those "
+        raise WrongValue(f"the limits of compute capability {capability} are not known, only those "
                          f"of {known}")  # fmt: skip
     return LIMITS[tuple(capability)]
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from helpers.cards import Card
+from helpers.errors import WrongType
 from helpers.memory import DeviceArray, driver
 
 Size = tuple[int, int, int]  # M, N, K
@@ -163,7 +164,7 @@ class Watched:
             raise TypeError(f"the output is a {type(output).__name__}: give the device's array "
                             "that the kernel writes to, from upload or allocate")  # fmt: skip
         if output.dtype != np.float32:
-            raise TypeError(f"the output has dtype {output.dtype}: float32 arrays can be watched")
+            raise WrongType(f"the output has dtype {output.dtype}: float32 arrays can be watched")
         self.output = output
 
     def __enter__(self) -> Watched:

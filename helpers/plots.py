@@ -20,6 +20,8 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from PIL import Image
 
+from helpers.errors import WrongValue
+
 BLUE, ORANGE, GREEN, SKY, VERMILION = "#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00"
 INK, LINE, PAPER = "#222222", "#9A9A9A", "#FFFFFF"
 SECTOR_BYTES = 32  # global memory moves in aligned 32-byte pieces
@@ -70,7 +72,7 @@ def warp_loads(kernel: str, N: int, K: int, k: int = 0, warp: int = 0) -> dict[s
     elif kernel == "naive_uncoalesced":
         row, col = lane, np.full(WARP, warp)
     else:
-        raise ValueError(f"no picture for {kernel!r}: use 'naive' or 'naive_uncoalesced'")
+        raise WrongValue(f"no picture for {kernel!r}: use 'naive' or 'naive_uncoalesced'")
     return {"A": row * K + k, "B": k * N + col}
 
 

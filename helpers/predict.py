@@ -40,7 +40,7 @@ import numpy as np
 
 from helpers import one_access, reuse
 from helpers.cards import CARDS, Card, card
-from helpers.errors import WrongType
+from helpers.errors import WrongType, WrongValue
 from helpers.kernels import KERNELS, Kernel, _checked_size
 from helpers.occupancy import Occupancy, occupancy
 from helpers.plausible import fills
@@ -147,7 +147,7 @@ def predict(kernel: Any, M: int, N: int, K: int, on: str | Card = "H200") -> Pre
     x, y, _ = kernel.grid(M, N)
     here = occupancy(kernel, gpu.capability)
     if not here.blocks:
-        raise ValueError(f"no block of kernel {kernel.name!r} fits a multiprocessor of {gpu.name}")
+        raise WrongValue(f"no block of kernel {kernel.name!r} fits a multiprocessor of {gpu.name}")
     bytes_moved = reuse.traffic(kernel, M, N, K, gpu, here.blocks)
     size = f"M={M}, N={N}, K={K}"
     return from_work(work(kernel, K), kernel.name, size, x * y, here, bytes_moved, gpu)
@@ -163,7 +163,7 @@ def predict_launch(found: Profile, on: str | Card = "H200") -> Prediction:
     launch = found._replica
     here = occupancy(launch.program, gpu.capability, block=found.block, shared=launch.shared)
     if not here.blocks:
-        raise ValueError(f"no block of kernel {found.kernel!r} fits a multiprocessor of {gpu.name}")
+        raise WrongValue(f"no block of kernel {found.kernel!r} fits a multiprocessor of {gpu.name}")
     size = f"grid {found.grid}, block {found.block}"
     blocks = math.prod(found.grid)
     return from_work(work_of(found), found.kernel, size, blocks, here, None, gpu)

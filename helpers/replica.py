@@ -30,7 +30,7 @@ from helpers.errors import NoSuchFile, WrongType, WrongValue
 from helpers.kernels import CUDA_FOLDER, Kernel
 from helpers.launch_shape import checked_shape, checked_shared
 from helpers.memory import DeviceArray, driver
-from helpers.nvcc_messages import DIRECTIVE, FILE, numbered
+from helpers.nvcc_messages import DIRECTIVE, FILE, numbered, plain_name
 from helpers.pointers import candidates, moved
 from helpers.sandbox import DoesNotFit, function_named, ptx_of, words
 from helpers.signature import signatures
@@ -232,7 +232,8 @@ class Run:
         """Tells a fault with the names of arguments, and what is special about a replica: what had
         been freed, and that an address which the kernel itself makes of numbers is not one of a
         copy."""
-        fault.detail = with_names(fault.detail, self._names())
+        fault.kernel = plain_name(fault.kernel)
+        fault.detail = self.named(fault.detail)
         place = self.freed(fault.address)
         if place:
             what = fault.detail.removeprefix("out-of-bounds ").partition(" at ")[0]
@@ -244,6 +245,9 @@ class Run:
                 "of 8 bytes"
             )
 
+    def named(self, detail: str) -> str:
+        """What the engine says of an access, with the name of the argument for its address."""
+        return with_names(detail, self._names())
 
     def _names(self) -> dict[int, str]:
         """The names of the arguments that point to memory, by its address in the engine."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from helpers import benchmark, reuse
 from helpers.cards import CARDS, Card, this_card
 from helpers.ceilings import Ceilings, measure_ceilings
-from helpers.errors import WrongType
+from helpers.errors import WrongType, WrongValue
 from helpers.kernels import KERNELS, Kernel, _checked_size
 from helpers.occupancy import occupancy
 from helpers.plausible import flops_of
@@ -88,7 +88,7 @@ class Roofline:
         if level is not None and level not in self.rates:
             known = level in LEVELS
             why = "has no measured rate here: there are" if known else "is none of"
-            raise ValueError(f"level={level!r} {why} {', '.join(self.rates)}")
+            raise WrongValue(f"level={level!r} {why} {', '.join(self.rates)}")
         return _draw(self, [level] if level else list(self.rates))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict, dict]:

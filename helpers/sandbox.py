@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from helpers import nvcc_messages, simt
-from helpers.errors import TimeIsUp, Told, WrongType, WrongValue
+from helpers.errors import KernelInterrupted, TimeIsUp, Told, WrongType, WrongValue
 from helpers.nvcc_messages import FILE
 from helpers.signature import blanked
 from helpers.toolkit import require_toolkit
@@ -227,7 +227,8 @@ class _Alarm(KeyboardInterrupt):
 def time_limit(seconds: float, kernel: str) -> Iterator[None]:
     """Stop a run in the engine after some seconds and raise TimeIsUp.
 
-    Only the main thread can be interrupted: in another one there is no limit.
+    A run that the reader interrupts raises KernelInterrupted. Only the main thread can be
+    interrupted: in another one there is no limit.
     """
     checked_seconds(seconds)
     if threading.current_thread() is not threading.main_thread():
@@ -245,6 +246,8 @@ def time_limit(seconds: float, kernel: str) -> Iterator[None]:
         raise TimeIsUp(
             f"kernel {kernel} was stopped after {seconds:g} s: does every loop in it end?"
         ) from None
+    except KeyboardInterrupt:
+        raise KernelInterrupted(f"kernel {kernel} was interrupted") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

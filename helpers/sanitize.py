@@ -407,7 +407,8 @@ class _Findings:
             kind, place = "use after free", freed
         severity, advice = KINDS[kind]
         run.explain(fault)
-        detail = re.sub(r" at 0x[0-9a-f]+", "", re.sub(r"0x[0-9a-f]+, ", "", fault.detail))
+        detail = re.sub(r" at 0x[0-9a-f]+, which", " at an address which", fault.detail)
+        detail = re.sub(r" at 0x[0-9a-f]+", "", detail)
         apart = sorted(fault.others[:2]) or [(fault.line, fault.thread)]
         known = fault.block is not None
         threads = tuple((fault.block, thread) for _, thread in apart) if known else ()

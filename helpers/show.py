@@ -12,7 +12,7 @@ from pathlib import Path
 from pygments.lexers import CudaLexer
 from pygments.token import Comment, Keyword, Literal, Name, Token
 
-from helpers.errors import NoSuchFile, WrongValue
+from helpers.errors import NoSuchFile, WrongType, WrongValue
 from helpers.signature import blanked, closing
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +34,7 @@ _PAGE = (
     "background: #FFFFFF; color: #222222; padding: 8px; line-height: 1.4; font-size: 13px; "
     "white-space: pre; overflow-x: auto"
 )
+MOST_LINES = 5000  # of what is shown: a browser must cope with it, and `diff` compare it
 _CONTEXT = 2  # lines around what is different
 _GONE, _NEW = "background: #FBE3DC", "background: #DDEEFF"  # Tell-apart for the colour-blind too.
 
@@ -70,19 +71,37 @@ class Source:
 def show(file: str, function: str | None = None) -> Source:
     """A file of cuda/ or work/, or one function of it, to stand as the last line of a cell.
 
-    Raises FileNotFoundError for a file that is not there, ValueError for such a function.
+    Raises FileNotFoundError for a file that is not there, ValueError for such a function and for a
+    file that is no text or too long to be shown, TypeError for what is no name.
     """
+    for name in (file, *([] if function is None else [function])):
+        if not isinstance(name, (str, Path)):
+            raise WrongType(f"a {type(name).__name__} is no name: write that of a file, and of a "
+                            'function in it, like show("02_tiled.cu", "matmul_tiled")'
+                            )  # fmt: skip
     path, folder = _find_file(file)
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = _lines(path)
     first, last = (0, len(lines)) if function is None else _find(lines, function, path.name)
+    if last - first > MOST_LINES:
+        raise WrongValue(f"{path.name} has {last - first:,} lines, too many to be shown: name a "
+                         "function of it")  # fmt: skip
     return Source(path.name, first + 1, tuple(lines[first:last]), folder)
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file as the compiler counts them, with a sign for what cannot be shown."""
+    text = path.read_bytes().decode("utf-8", "replace")
+    if "\0" in text:
+        raise WrongValue(f"{path.name} is no text")
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    return [re.sub(r"[^\t\x20-\x7e\x80-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", x) for x in lines]
 
 
 def _find_file(file: str) -> tuple[Path, str]:
     """The file of that name in one of the two folders, cuda/ first."""
     name = Path(file).name
     folders = {"cuda": CUDA_FOLDER, "work": WORK_FOLDER}
-    named = str(file).partition("/")[0] if "/" in str(file) else ""
+    named = Path(file).parent.name
     for folder, path in folders.items():
         if named in ("", folder) and (path / name).is_file():
             return path / name, folder
@@ -96,16 +115,22 @@ def _find(lines: list[str], function: str, file: str) -> tuple[int, int]:
     """The first line of a function's definition, from 0, and the one after its last."""
     code = blanked("\n".join(lines))
     code = re.sub(r"^[ \t]*#.*$", lambda m: " " * (len(m[0]) - 1) + ";", code, flags=re.MULTILINE)
-    for match in re.finditer(rf"\b{re.escape(function)}\s*\(", code):
+    defined = []
+    for match in re.finditer(r"\b(?!(?:if|for|while|switch)\b)([A-Za-z_]\w*)\s*\(", code):
         end = closing(code, match.end() - 1)
         opened = re.compile(r"\s*\{").match(code, end + 1) if end is not None else None
         last = closing(code, opened.end() - 1, "{}") if opened else None
         if last is None:
             continue
+        defined.append(match[1])
+        if match[1] != function:
+            continue
         before = max(code.rfind(c, 0, match.start()) for c in ";{}")
         start = re.compile(r"\s*").match(code, before + 1).end()
         return code.count("\n", 0, start), code.count("\n", 0, last) + 1
-    raise WrongValue(f"{file} has no function {function}")
+    near = difflib.get_close_matches(function, defined, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(defined) or 'none'}"
+    raise WrongValue(f"{file} has no function {function}; {hint}")
 
 
 @dataclass(frozen=True)

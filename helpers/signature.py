@@ -40,13 +40,16 @@ _ATTRIBUTES = {"__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__attrib
 @dataclass(frozen=True)
 class Parameter:
     """One parameter. dtype is that of the number, or of what the pointer points to; None for a type
-    that is not known. `vector` numbers of it make one element (float4: 4)."""
+    that is not known. `vector` numbers of it make one element (float4: 4). pointers: how many
+    there are one behind the other (float **: 2)."""
 
     name: str  # may be empty
     text: str  # as in the source, on one line: "const float *A"
     pointer: bool = False
     dtype: np.dtype | None = None
     vector: int = 1
+    pointers: int = 0
+    kind: str = ""  # the words of its type, without const and the like
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def signatures(source: str, options: Sequence[str] = ()) -> list[Signature]:
         head = _head(code, match.end())
         if head is None:
             continue
-        name, opened, closed = head
+        name, opened, closed = names.expanded(head[0]), *head[1:]
         after = code[closed + 1 :].lstrip()[:1]
         if after != "{":
             continue  # a declaration, or an instance of a template
@@ -207,15 +210,15 @@ def _parameter(text: str, shown: str) -> Parameter:
     label = re.sub(r"\s*=.*", "", shown)
     label = re.sub(r"([*&])\s+(?=[*&\w])", r"\1", re.sub(r"(?<=\w)([*&])", r" \1", label))
     pointer = bool(re.search(r"[*\[]", declared)) or "&" in declared
-    many = len(re.findall(r"[*\[]", declared)) > 1
+    pointers = len(re.findall(r"[*\[]", declared))
     words = [w for w in re.findall(r"\w+", re.sub(r"\[.*", "", declared)) if w not in _QUALIFIERS]
     kind, name = words, ""
     if len(words) > 1 and words[-1] not in _WORDS:
         kind, name = words[:-1], words[-1]
     dtype, vector = _type(kind)
-    if many or "<" in declared:
-        dtype = np.dtype("u8") if many else None
-    return Parameter(name, label, pointer, dtype, vector)
+    if pointers > 1 or "<" in declared:
+        dtype = np.dtype("u8") if pointers > 1 else None
+    return Parameter(name, label, pointer, dtype, vector, pointers, " ".join(kind))
 
 
 def _type(words: list[str]) -> tuple[np.dtype | None, int]:

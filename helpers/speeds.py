@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from helpers import plots
-from helpers.errors import WrongType
+from helpers.errors import WrongType, WrongValue
 from helpers.plots import Picture
 from helpers.recorded import Record
 

@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from helpers.errors import WrongType, WrongValue
 from helpers.memory import DeviceArray, driver
 
 #: Milliseconds that an event's time may be off by.
@@ -173,7 +174,7 @@ def time_kernel(
     """
     for name, count, least in (("repeats", repeats, 1), ("warmup", warmup, 0)):
         if isinstance(count, bool) or not isinstance(count, numbers.Integral) or count < least:
-            raise ValueError(f"{name}={count!r} must be an integer >= {least}")
+            raise WrongValue(f"{name}={count!r} must be an integer >= {least}")
     _check_callable(launch)
     cuda = driver()
     for _ in range(warmup):
@@ -210,7 +211,7 @@ def benchmark(
     _check_callable(launch)
     _check_seconds(seconds)
     if isinstance(least, bool) or not isinstance(least, numbers.Integral) or least < 1:
-        raise ValueError(f"least={least!r} must be an integer >= 1")
+        raise WrongValue(f"least={least!r} must be an integer >= 1")
     cuda = driver()
     sampler = _Sampler(cuda, launch, stream, L2Flush(cuda, stream) if cold else None, alone)
     settled = sampler.warm_up(seconds)
@@ -301,9 +302,9 @@ def median_interval(
     between the repeats, not of what is wrong with all of them.
     """
     if not times:
-        raise ValueError("no times: an interval needs at least one")
+        raise WrongValue("no times: an interval needs at least one")
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence={confidence!r} must be between 0 and 1, e.g. 0.95")
+        raise WrongValue(f"confidence={confidence!r} must be between 0 and 1, e.g. 0.95")
     drawn = np.random.default_rng(seed).integers(0, len(times), (RESAMPLES, len(times)))
     medians = np.median(np.asarray(times)[drawn], axis=1)
     low, high = np.quantile(medians, [(1 - confidence) / 2, (1 + confidence) / 2])
@@ -366,11 +367,11 @@ def gflops(M: int, N: int, K: int, ms: float) -> float:
     One product takes 2*M*N*K: a multiplication and an addition for each of M*N*K pairs.
     """
     if isinstance(ms, bool) or not isinstance(ms, numbers.Real):
-        raise TypeError(f"ms={ms!r} is a {type(ms).__name__}: give a number of milliseconds")
+        raise WrongType(f"ms={ms!r} is a {type(ms).__name__}: give a number of milliseconds")
     if not ms > 0:
-        raise ValueError(f"{ms} ms is no time: it must be more than 0")
+        raise WrongValue(f"{ms} ms is no time: it must be more than 0")
     if min(M, N, K) < 1:
-        raise ValueError(f"M={M}, N={N}, K={K}: sizes are at least 1")
+        raise WrongValue(f"M={M}, N={N}, K={K}: sizes are at least 1")
     return 2 * int(M) * int(N) * int(K) / (ms * 1e6)
 
 
@@ -411,7 +412,7 @@ def _queue_timed(cuda: Any, launch: Callable[[], object], flush: Any, stream: An
 
 def _check_callable(launch: object) -> None:
     if not callable(launch):
-        raise TypeError(
+        raise WrongType(
             f"launch is a {type(launch).__name__}, which cannot be called; give a function: "
             "lambda: kernel.launch(dA, dB, dC, M, N, K)"
         )

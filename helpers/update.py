@@ -35,7 +35,9 @@ def main(root: Path) -> int:
         return 0
     print(f"Updated from {old[:7]} to {new[:7]}.")
     for original, copy in kept:
-        print(f"  your {original} is now {copy}; {original} is the new one")
+        there = (root / original).exists()
+        print(f"  your {original} is now {copy}; "
+              + (f"{original} is the new one" if there else "the course has it no longer"))
     return 0
 
 
@@ -44,21 +46,30 @@ def update(root: Path) -> tuple[list[tuple[str, str]], str, str]:
 
     Raises UpdateError.
     """
+    _check_state(root)
     upstream = _fetched(root)
     old, new = _git(root, "rev-parse", "HEAD"), _git(root, "rev-parse", upstream)
-    if _git(root, "merge-base", old, new) == new:
+    if _is_ancestor(root, new, old):
         return [], old, old
-    if _git(root, "merge-base", old, new) != old:
+    if not _is_ancestor(root, old, new):
         raise UpdateError(
-            "you have commits of your own. Merge them yourself (git pull), or set them aside under "
-            "another name first: git branch mine && git reset --keep @{upstream}"
+            "you have commits of your own, or the course's were rewritten. Merge them yourself "
+            "(git pull), or set them aside under another name first: "
+            "git branch mine && git reset --keep @{upstream}"
         )
     changed_there = _names(root, "diff", "--name-only", "--no-renames", old, new)
     changed_here = _names(root, "diff", "--name-only", "--no-renames", old)
     untracked = [name for name in _names(root, "diff", "--name-only", "--no-renames",
                  "--diff-filter=A", old, new) if _is_there(root / name)]  # fmt: skip
     both = sorted({*changed_here, *untracked} & {*changed_there})
-    kept = [(name, _keep(root, name)) for name in both if _is_worth_keeping(root, name)]
+    folders = [name for name in both if (root / name).is_dir()]
+    if folders:
+        raise UpdateError(f"{folders[0]} is a folder here, and a file of the course: move it away")
+    try:
+        kept = [(name, _keep(root, name)) for name in both if _is_worth_keeping(root, name)]
+    except OSError as error:
+        raise UpdateError(f"{KEPT}/, where your files are kept, cannot be written to: "
+                          f"{error.strerror}") from None
     restored = [name for name in both if name in changed_here and _is_in(root, old, name)]
     try:
         if restored:
@@ -74,13 +85,25 @@ def update(root: Path) -> tuple[list[tuple[str, str]], str, str]:
     return [(name, str(copy)) for name, copy in kept], old, new
 
 
-def _fetched(root: Path) -> str:
-    """The branch that this one follows, fetched."""
+def _check_state(root: Path) -> None:
+    """Raises UpdateError where there is no checkout, or one in which git waits for something."""
     if shutil.which("git") is None:
         raise UpdateError("git is not installed")
     if not (root / ".git").exists():
         raise UpdateError("this folder is no git checkout. Download the course again beside it, "
                           "and copy notebooks/ and cuda/ of yours to where you find them")
+    for name, what in (("MERGE_HEAD", "merge"), ("rebase-merge", "rebase"), ("rebase-apply",
+                       "rebase"), ("CHERRY_PICK_HEAD", "cherry-pick")):  # fmt: skip
+        if (root / _git(root, "rev-parse", "--git-path", name)).exists():
+            raise UpdateError(f"a {what} is not finished. Finish it, or give it up: "
+                              f"git {what} --abort")  # fmt: skip
+    if not _git(root, "branch", "--show-current"):
+        raise UpdateError("no branch is checked out, but a single commit. Go back to the course's "
+                          "branch first: git switch main")  # fmt: skip
+
+
+def _fetched(root: Path) -> str:
+    """The branch that this one follows, fetched."""
     try:
         upstream = _git(root, "rev-parse", "--abbrev-ref", "@{upstream}")
     except UpdateError:
@@ -131,6 +154,11 @@ def _is_there(path: Path) -> bool:
 
 def _is_in(root: Path, commit: str, name: str) -> bool:
     return bool(_git(root, "ls-tree", "--name-only", commit, "--", name))
+
+
+def _is_ancestor(root: Path, old: str, new: str) -> bool:
+    """Whether `new` is `old` with more commits, or the same."""
+    return not _git(root, "rev-list", "--max-count=1", f"{new}..{old}")
 
 
 def _names(root: Path, *arguments: str) -> list[str]:

@@ -6,14 +6,17 @@ shapes and resources, are marked `reported`.
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import threading
 
 import numpy as np
 import pytest
 
 from helpers.bound import NoKernel, bind
 from helpers.check import check_product
-from helpers.errors import LaunchFailed, Told
+from helpers.errors import KernelInterrupted, LaunchFailed, Told
 from helpers.kernels import KERNELS
 from helpers.memory import allocate, upload
 from helpers.profile import profile
@@ -74,6 +77,49 @@ def test_it_takes_what_pycuda_takes(bare, arrays):
     assert check_product(C, A, B)
 
 
+@pytest.mark.parametrize("block", [(16, 16), (8, 4), 32])
+def test_with_another_block_the_grid_covers_c_all_the_same(matmul, arrays, block):
+    A, B, *_ = arrays
+    assert check_product(matmul(A, B, block=block), A, B)
+
+
+def test_vectors_and_structures_as_values(arrays):
+    import pycuda.gpuarray as gpuarray
+
+    source = """struct Pair { int first; float second; };
+    __global__ void k(float *x, int2 v, Pair p) { x[0] = v.x + v.y + p.first + p.second; }"""
+    k, x = bind(source, block=1)["k"], allocate(1)
+    dtype = np.dtype([("first", np.int32), ("second", np.float32)], align=True)
+    vector, pair = gpuarray.vec.make_int2(1, 20), np.array((300, 0.5), dtype)
+    for structure in pair, pair[()]:
+        k(x, vector, structure, grid=1)
+        assert x.download()[0] == 321.5
+    float3 = gpuarray.vec.make_float3(1, 2, 3)
+    for wrong in np.int64(3), (1, 2), np.array([1, 2], np.int32), float3:
+        with pytest.raises(TypeError, match=r"takes 2 numbers .*vec\.make_int2\(x, y\)"):
+            k(x, wrong, pair, grid=1)
+    for wrong in None, b"12345678", (300, 0.5):
+        with pytest.raises(TypeError, match=r"write a structure as np\.array"):
+            k(x, vector, wrong, grid=1)
+    with pytest.raises(Told, match="takes"):
+        k(x, vector, np.int32(3), grid=1)
+
+
+def test_what_cannot_be_packed_is_told_where_the_types_are_not_known(arrays):
+    k = bind("#define ARGUMENT(t) t x\n__global__ void k(ARGUMENT(int)) { }", block=1)["k"]
+    with pytest.raises(TypeError, match="kernel k: PyCUDA says invalid type on parameter #0"):
+        k(3, grid=1)
+
+
+def test_an_array_of_addresses(arrays):
+    k = bind("__global__ void k(float **x) { x[1][0] = 7; }", block=1)["k"]
+    x, y = allocate(1), allocate(1)
+    k(upload(np.array([x.gpudata, y.gpudata], np.uint64)), grid=1)
+    assert y.download()[0] == 7
+    with pytest.raises(TypeError, match=r"reads addresses there.*np\.array\(\[x\.gpudata"):
+        k(x, grid=1)
+
+
 def test_profile_sanitize_and_timing_take_it(matmul, arrays):
     A, B, dA, dB, dC = arrays
     C = np.full((M, N), np.nan, np.float32)
@@ -100,13 +146,22 @@ WRONG = [
     ("np.int64", lambda a, d: [*d, M, np.int64(79), K],
      "argument 5 of kernel matmul_naive (int N) is np.int64(79), 8 bytes, and the kernel takes 4 "
      "bytes there (int32): write np.int32(79)"),
-    ("np.float32 for int", lambda a, d: [*d, M, N, np.float32(19)], "write np.int32(19.0)"),
+    ("np.float32 for int", lambda a, d: [*d, M, N, np.float32(19)],
+     "4 bytes, and the kernel takes them as int32, which is another number: write np.int32(19)"),
     ("too few", lambda a, d: [*d, M, N],
      "takes 6 arguments, 5 are given: after the first 5, int K is missing"),
     ("too many", lambda a, d: [*d, M, N, K, K], "takes 6 arguments, 7 are given: 1 too many"),
     ("none", lambda a, d: [], "0 are given: none"),
     ("another order", lambda a, d: [M, N, K, *d],
      "argument 1 of kernel matmul_naive (const float *A) is a pointer, and is given the number"),
+    ("too large", lambda a, d: [*d, M, 2**40, K],
+     "1099511627776 is no int32, which is a whole number from -2147483648 to 2147483647"),
+    ("not a number", lambda a, d: [*d, M, N, float("nan")], "nan is no int32"),
+    ("infinite", lambda a, d: [*d, M, N, float("-inf")], "-inf is no int32"),
+    ("no whole number", lambda a, d: [*d, M, N, 18.7], "write np.int32(round(18.7))"),
+    ("complex", lambda a, d: [*d, M, N, np.complex64(19)], "(19+0j) is no int32"),
+    ("bool", lambda a, d: [*d, M, N, np.bool_(True)], "1 byte, and the kernel takes 4"),
+    ("an object", lambda a, d: [memoryview(a[0]), *d[1:], M, N, K], "is a memoryview, which is no"),
     ("array for a number", lambda a, d: [*d, d[0], N, K], "(int M) is a number, and is given"),
     ("None", lambda a, d: [None, *d[1:], M, N, K], "is the NoneType None, which is no memory"),
     ("list", lambda a, d: [[1.0], *d[1:], M, N, K], "is the list [1.0], which is no memory"),
@@ -127,8 +182,11 @@ def test_fortran_order_strides_and_transposes(matmul, arrays):  # reported
 
     A, B, dA, dB, dC = arrays
     fortran = np.asfortranarray(A)
-    for array in (cuda.In(fortran), gpuarray.to_gpu(fortran), cuda.In(A[:, ::2])):
+    for array in (cuda.In(fortran), cuda.In(A[:, ::2])):
         with pytest.raises(ValueError, match=r"np\.ascontiguousarray\(A\)"):
+            matmul(array, dB, dC, M, N, K)
+    for array in (gpuarray.to_gpu(fortran), gpuarray.to_gpu(A)[::2], gpuarray.to_gpu(A).T):
+        with pytest.raises(ValueError, match=r"np\.ascontiguousarray\(A\.get\(\)\)"):
             matmul(array, dB, dC, M, N, K)
     with pytest.raises(ValueError, match=r"argument 2 .* is in Fortran order"):
         matmul(dA, cuda.In(np.ascontiguousarray(B.T).T), dC, M, N, K)
@@ -145,6 +203,10 @@ SHAPES = [
     ({"grid": (1, 70000)}, "grid.y is at most 65,535"),
     ({"grid": (1, 1, 1, 1)}, "has 4 dimensions, not 1 to 3"),
     ({"grid": "3"}, "grid='3': write integers >= 1"),
+    ({"grid": (N / 32, M / 32)}, "grid=(2.46875, 1.09375): 2.46875 is a float"),
+    ({"block": (32.0, 32)}, "32.0 is a float; / makes one even of two integers. Write the threads"),
+    ({"block": (0, 1, 1)}, "block=(0, 1, 1): write integers >= 1. Write the threads"),
+    ({"stream": 0}, "stream=0: write stream=pycuda.driver.Stream()"),
     ({"shared": -1}, "shared=-1: write the bytes"),
     ({"shared": 10**6}, "are more than the"),
 ]  # fmt: skip
@@ -179,6 +241,27 @@ def test_too_many_registers_are_explained(arrays):  # reported
     *_, dC = arrays
     with pytest.raises(LaunchFailed, match=r"registers a thread.*LAUNCH_OUT_OF_RESOURCES.*smaller"):
         hungry(dC, np.int32(1), grid=1, block=1024)
+
+
+def test_launch_bounds_are_told_as_what_they_are(arrays):
+    *_, dC = arrays
+    small = bind("__global__ void __launch_bounds__(64) small(float *x) { x[threadIdx.x] = 1; }")
+    small["small"](dC, grid=1, block=64)
+    with pytest.raises(LaunchFailed, match=r"at most 64 .* by its __launch_bounds__, .*96"):
+        small["small"](dC, grid=1, block=96)
+
+
+def test_errors_of_arrays_are_short(matmul, arrays):
+    """As all others are: Told is shown without a traceback."""
+    A, B, *_ = arrays
+    for call in (lambda: matmul(A.astype(float), B), lambda: matmul(A.T, B),
+                 lambda: matmul(A[0], B), lambda: matmul(A, A), lambda: upload(A.T),
+                 lambda: upload([1.0]), lambda: allocate(0), lambda: allocate(3, object),
+                 lambda: allocate(2**50), lambda: allocate(3, np.int32),
+                 lambda: matmul.grid(35.0, 79),
+                 lambda: KERNELS["naive"](A, A)):  # fmt: skip
+        with pytest.raises(Told):
+            call()
 
 
 def test_50_KiB_of_static_shared_memory_are_explained(autoinit):  # reported
@@ -254,6 +337,49 @@ def test_an_endless_loop_is_stopped_where_a_launch_is_repeated(arrays):
             look(forever, zeros, grid=1, block=1, seconds=0.5)
     with pytest.raises(ValueError, match="seconds=0"):
         profile(forever, zeros, grid=1, block=1, seconds=0)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("way", ["launch", "profile", "sanitize"])
+def test_an_interrupt_is_told_in_a_line_and_the_next_launch_works(arrays, way):
+    source = "__global__ void forever(volatile float *x) { while (x[0] == 0) x[1] = 1; }"
+    forever = bind(source, block=1)["forever"]
+    run = {
+        "launch": lambda x: forever(upload(x), grid=1),
+        "profile": lambda x: profile(forever, x, grid=1),
+        "sanitize": lambda x: sanitize(forever, x, grid=1),
+    }[way]
+    run(np.ones(2, np.float32))  # everything is compiled then
+    alarm = threading.Timer(1.5, os.kill, [os.getpid(), signal.SIGINT])
+    alarm.start()
+    with pytest.raises(KernelInterrupted, match="^kernel forever was interrupted$"):
+        run(np.zeros(2, np.float32))
+    alarm.join()
+    x = upload(np.ones(2, np.float32))
+    forever(x, grid=1)
+    assert (x.download() == 1).all()
+
+
+@pytest.mark.engine
+def test_a_kernel_of_a_cpp_source_is_called_by_its_name(arrays):
+    source = """#include <cuda_fp16.h>
+    namespace mine { __global__ void wild(float *x, int n) { x[n + threadIdx.x] = 1; } }"""
+    wild, zeros = bind(source, "mine.cu", block=1)["wild"], np.zeros(2, np.float32)
+    for call in (lambda: wild(upload(zeros), np.int32(2), grid=1),
+                 lambda: profile(wild, zeros, np.int32(2), grid=1)):  # fmt: skip
+        with pytest.raises(Told, match=r"^kernel wild, mine\.cu:2, block .* end of x \(8 bytes\)$"):
+            call()
+
+
+@pytest.mark.engine
+def test_sanitize_names_the_argument_and_no_address(arrays):
+    source = """__global__ void wild(float *x, int n) { x[n] = 1; }
+    __global__ void odd(float *x) { *(float4 *)(x + 1) = make_float4(0, 0, 0, 0); }"""
+    kernels, zeros = bind(source, block=1), np.zeros(8, np.float32)
+    (found,) = sanitize(kernels["wild"], zeros, np.int32(8), grid=1).findings
+    assert found.text.endswith("of global memory, just past the end of x (32 bytes).")
+    (found,) = sanitize(kernels["odd"], zeros, grid=1).findings
+    assert found.text.endswith("of global memory at an address which is no multiple of 16.")
 
 
 class TestOnAGpu:

@@ -9,6 +9,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from helpers import magics
 from helpers.bound import BoundKernel
 from helpers.check import check_product
+from helpers.errors import Told
 from helpers.kernels import KERNELS
 from helpers.show import diff, show
 
@@ -68,6 +69,31 @@ def test_macros_and_options_reach_nvcc(shell, capsys):
     assert check_product(kernel(A, B), A, B)
 
 
+def test_options_are_split_as_a_shell_does_it(shell, capsys):
+    """As the help of --nvcc has it: several options for nvcc, in quotes."""
+    cell = "__global__ void k(float *x) { x[0] = VALUE; }"
+    run(shell, capsys, "m --nvcc='-use_fast_math -maxrregcount 64' -D'VALUE=1 + 2'", cell)
+    assert shell.user_ns["k"].options == (
+        "-DVALUE=1 + 2", "-use_fast_math", "-maxrregcount", "64")  # fmt: skip
+
+
+def test_kernels_whose_names_macros_make_are_bound(shell, capsys):
+    cell = """#define KERNEL __global__ void
+#define MAKE(name, value) \\
+    __global__ void name(float *x) { x[0] = value; }
+KERNEL first(float *x) { x[0] = 1; }
+MAKE(second, 2)
+static __global__ void third(float *x) { x[0] = 3; }
+"""
+    run(shell, capsys, "m", cell)
+    shell.run_cell("from helpers.memory import allocate\nx = allocate(1)\nfound = []\n"
+                   "for kernel in first, second, third:\n"
+                   "    kernel(x, grid=1, block=1)\n    found.append(x.download()[0])")
+    assert shell.user_ns["found"] == [1, 2, 3]
+    said = run(shell, capsys, "n", "#define NAME named\n__global__ void NAME(float *x) { }")
+    assert said == "n.cu: kernel named(float *x)\n"
+
+
 def test_a_compile_error_is_the_students_own_line_and_nothing_else(shell, capsys):
     said = run(shell, capsys, "mine", FILL.replace("= value", "= valu"))
     # %%cuda is line 1 of the cell, so the fourth line of FILL is line 5.
@@ -85,6 +111,13 @@ def test_a_cell_that_does_not_compile_leaves_no_older_kernel_to_be_checked(shell
     assert "nonsense" in (work / "mine.cu").read_text()
     run(shell, capsys, "mine")
     assert "fill" in shell.user_ns
+
+
+def test_a_kernel_that_goes_with_a_cell_of_the_same_name_is_told(shell, capsys):
+    run(shell, capsys, "mine")
+    said = run(shell, capsys, "mine", FILL.replace("void fill", "void other"))
+    assert said.startswith("note: fill, from mine.cu as it was before, not bound any more")
+    assert "fill" not in shell.user_ns and "other" in shell.user_ns
 
 
 def test_warnings_are_shown_every_time_and_do_not_fail(shell, capsys):
@@ -116,6 +149,14 @@ def test_a_fault_names_the_line_of_the_cell(shell, capsys):
         ("mine --block 0", "'0' is not one to 3 integers"),
         ("mine --block 33,33", "has 1,089 threads"),
         ("mine --nvcc=-nonsense", "CompileFailed: error: Unknown option '-nonsense'"),
+        ("mine --nvcc='-O1 --nonsense'", "CompileFailed: error: Unknown option '--nonsense'"),
+        ("mine --nvcc=--ptx", "nvcc's option --ptx makes it write something else"),
+        ("mine --nvcc='-o there.cubin'", "nvcc's option -o makes it write something else"),
+        ("mine --nvcc -O1", "with an equals sign: --nvcc='-use_fast_math -std=c++20'"),
+        ("mine --nvcc='-O1", "No closing quotation"),
+        ("mine --shared -4", "shared=-4: write the bytes"),
+        ("m" * 101, "at most 100"),
+        ("mine --save ''", "write the name of a .cu file"),
         ("mine --save mine.txt", "write the name of a .cu file"),
         ("mine --save /no/such/folder/mine.cu", "there is no folder"),
     ],
@@ -144,19 +185,31 @@ def test_save_writes_what_compiles(shell, capsys, tmp_path):
     assert target.read_text() == good
 
 
+def test_a_cell_is_compiled_where_no_copy_can_be_kept(shell, capsys, work, tmp_path):
+    work.parent.write_text("no folder")
+    said = run(shell, capsys, "mine")
+    assert said.startswith("note: no copy of the cell in notebooks/work: ")
+    assert "kernel fill" in said
+    (tmp_path / "folder.cu").mkdir()
+    said = run(shell, capsys, f"mine --save {tmp_path / 'folder.cu'}")
+    assert "WrongOption: --save folder.cu cannot be written: Is a directory" in said
+
+
 def test_a_name_that_is_taken_is_told(shell, capsys):
     shell.run_cell("fill = [1, 2]")
     assert "note: fill was a list" in run(shell, capsys, "mine")
     assert "note" not in run(shell, capsys, "mine")
     said = run(shell, capsys, "mine", FILL.replace("void fill", "void lambda"))
     assert "a word of Python" in said
+    said = run(shell, capsys, "mine", FILL.replace("void fill", "void get_ipython"))
+    assert "a word of IPython" in said and shell.user_ns["get_ipython"]() is shell
 
 
 def test_a_template_is_not_bound_and_that_is_said(shell, capsys):
     template = "template <typename T> __global__ void made(T *x) { x[0] = 1; }\n"
     said = run(shell, capsys, "mine", FILL + template)
     assert "made is not bound: it is a template" in said and "kernel fill" in said
-    assert "NoKernel" in run(shell, capsys, "mine", template)
+    assert "NoKernel: no kernel of this cell can be bound" in run(shell, capsys, "mine", template)
 
 
 def test_an_exception_can_be_caught_as_any_other(shell, capsys):
@@ -164,6 +217,39 @@ def test_an_exception_can_be_caught_as_any_other(shell, capsys):
     result = shell.run_cell("%%cuda mine\nnonsense")
     assert type(result.error_in_exec).__name__ == "CompileFailed"
     assert "mine.cu(2): error" in str(result.error_in_exec)
+
+
+def test_show_and_diff_of_what_cannot_be_shown(work):
+    work.mkdir(parents=True)
+    (work / "binary.cu").write_bytes(bytes(range(256)))
+    (work / "long.cu").write_text("int a;\n" * 6000)
+    with pytest.raises(Told, match=r"binary\.cu is no text"):
+        show("binary.cu")
+    for look in (lambda: show("long.cu"), lambda: diff("long.cu", "01_naive.cu")):
+        with pytest.raises(Told, match=r"long\.cu has 6,000 lines, too many to be shown"):
+            look()
+    for name in None, 3, KERNELS["tiled"]:
+        with pytest.raises(Told, match="is no name: write that of a file"):
+            show(name)
+        if name is not None:
+            with pytest.raises(Told, match="is no name: write that of a file"):
+                show("02_tiled.cu", name)
+    with pytest.raises(Told, match=r"no function matmul_tile; did you mean matmul_tiled\?"):
+        show("02_tiled.cu", "matmul_tile")
+    for name in "for", "", ".*", "TILE":
+        with pytest.raises(Told, match="it has matmul_tiled"):
+            show("02_tiled.cu", name)
+
+
+def test_lines_are_counted_as_the_compiler_counts_them(work):
+    work.mkdir(parents=True)
+    (work / "odd.cu").write_bytes(b"int a;\x0cint b;\r\nint \xff;\x1b[31m\n\x0bint d;\n")
+    assert show("odd.cu").lines == (
+        "int a;\N{REPLACEMENT CHARACTER}int b;",
+        "int \N{REPLACEMENT CHARACTER};\N{REPLACEMENT CHARACTER}[31m",
+        "\N{REPLACEMENT CHARACTER}int d;",
+    )
+    assert show("notebooks/work/odd.cu").lines == show("odd.cu").lines
 
 
 def test_show_and_diff_know_the_copies(shell, capsys):

@@ -6,6 +6,8 @@ import gc
 import subprocess
 import sys
 import textwrap
+import threading
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any
@@ -233,3 +235,19 @@ def test_a_thread_without_the_context_is_told_so() -> None:
     """)
     assert "no CUDA context is current in this thread" in done.stdout, done.stderr
     assert done.stdout.splitlines()[-1] == "3"
+
+
+def test_an_array_that_another_thread_collects_is_freed_by_the_next_one(autoinit):
+    """Python's collector runs in whichever thread it likes; there is no context there."""
+    import pycuda.driver as cuda
+
+    before, _ = cuda.mem_get_info()
+    arrays = [allocate(2**20)]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        thread = threading.Thread(target=arrays.clear)
+        thread.start()
+        thread.join()
+    assert not told
+    allocate(1).free()
+    assert cuda.mem_get_info()[0] >= before

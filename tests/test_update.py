@@ -126,7 +126,7 @@ def test_a_file_of_ones_own_where_a_new_one_comes(course, student):
         assert notebook(f"my own {stage}") in everything(student)
 
 
-def test_a_lesson_that_was_renamed_there_or_deleted_here(course, student):
+def test_a_lesson_that_was_renamed_there_or_deleted_here(course, student, capsys):
     mine = notebook("lesson", "my answer")
     write(student, LESSON, mine)
     (student / KERNEL).unlink()
@@ -136,6 +136,7 @@ def test_a_lesson_that_was_renamed_there_or_deleted_here(course, student):
     assert not (student / LESSON).exists() and (student / "notebooks/01-new.ipynb").exists()
     assert (student / "mine/01.ipynb").read_text() == mine
     assert (student / KERNEL).read_text() == "newer kernel\n"
+    assert "is now mine/01.ipynb; the course has it no longer" in capsys.readouterr().out
 
 
 def test_a_broken_notebook_is_kept_as_it_is(course, student):
@@ -163,17 +164,50 @@ def test_commits_of_ones_own_are_left_alone(course, student, capsys):
     assert (student / LESSON).read_text() == notebook("mine")
 
 
-@pytest.mark.parametrize("obstacle", ["no upstream", "no network", "no repository"])
+OBSTACLES = {
+    "no upstream": "follows none", "no network": "git fetch says", "no branch": "git switch main",
+    "no repository": "no git checkout", "no room": "cannot be written to", "unrelated": "rewritten",
+    "merge": "git merge --abort",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES)
 def test_what_stops_an_update_changes_nothing(course, student, capsys, obstacle):
     mine = notebook("mine")
+    if obstacle == "merge":
+        write(student, KERNEL, "my kernel\n")
+        git(student, "commit", "-qam", "mine")
     write(student, LESSON, mine)
-    publish(course, lesson=notebook("better lesson"))
+    publish(course, lesson=notebook("better lesson"), kernel="newer kernel\n")
     if obstacle == "no upstream":
         git(student, "branch", "--unset-upstream")
     elif obstacle == "no network":
         course.rename(course.with_name("gone"))
+    elif obstacle == "no branch":
+        git(student, "checkout", "-q", "--detach")
+    elif obstacle == "no room":
+        (student / "mine").write_text("a file of that name")
+    elif obstacle == "unrelated":
+        git(course, "checkout", "-q", "--orphan", "other")
+        git(course, "commit", "-qm", "anew")
+        git(course, "branch", "-M", "main")
+    elif obstacle == "merge":
+        git(student, "stash")
+        with pytest.raises(subprocess.CalledProcessError):
+            git(student, "pull", "-q", "--no-rebase")
+        write(student, LESSON, mine)
     else:
         (student / ".git").rename(student / "nothing")
     assert updating.main(student) == 1
-    assert "Not updated: " in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("Not updated: ") and OBSTACLES[obstacle] in said
     assert (student / LESSON).read_text() == mine
+
+
+def test_a_folder_where_the_course_has_a_file_is_left_alone(course, student, capsys):
+    (student / LESSON).unlink()
+    write(student, f"{LESSON}/mine.txt", "mine")
+    publish(course, lesson=notebook("better lesson"))
+    assert updating.main(student) == 1
+    assert "notebooks/01.ipynb is a folder here" in capsys.readouterr().err
+    assert "mine" in everything(student)

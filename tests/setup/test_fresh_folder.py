@@ -120,6 +120,9 @@ def test_jupyterlab_starts_with_its_token_on_loopback_and_asks_nothing(fresh):
         name = "@jupyterlab/apputils-extension:notification"
         settings = json.loads(_get(f"{base}/lab/api/settings/{name}", token))
         assert settings["schema"]["properties"]["fetchNews"]["default"] == "false"
+        name = "@jupyterlab/notebook-extension:tracker"
+        settings = json.loads(_get(f"{base}/lab/api/settings/{name}", token))
+        assert settings["schema"]["properties"]["codeCellConfig"]["default"]["lineNumbers"]
         assert _listening_addresses(port) == {"0100007F"}
     finally:
         os.killpg(server.pid, signal.SIGTERM)
