@@ -23,6 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from helpers.errors import WrongValue
 from helpers.plots import INK, LINE, ORANGE, PAPER, SKY, VERMILION, Picture
 from helpers.simt import rules
 from helpers.simt.rules import BANKS, LANES, SECTOR, WORD
@@ -550,6 +551,6 @@ def _inactive(mask: int) -> str:
 
 def _check(addresses: Sequence[int], mask: int) -> None:
     if len(addresses) != LANES:
-        raise ValueError(f"{len(addresses)} addresses given, not one for each of 32 lanes")
+        raise WrongValue(f"{len(addresses)} addresses given, not one for each of 32 lanes")
     if not mask or mask >> LANES:
-        raise ValueError(f"mask={mask:#x} is not of 32 lanes with one or more of them active")
+        raise WrongValue(f"mask={mask:#x} is not of 32 lanes with one or more of them active")

@@ -368,7 +368,7 @@ def table(found: Mapping[str, Any] | Record, *, recorded: bool = False) -> str:
         found, recorded = found.content, True
     rows = found["times"]
     if not rows:
-        raise ValueError("there are no times in it")
+        raise WrongValue("there are no times in it")
     modes = [mode for mode in MODES if any(row["mode"] == mode for row in rows)]
     first = modes[0]
     by_key = {(r["kernel"], r["M"], r["N"], r["K"], r["mode"]): r for r in rows}

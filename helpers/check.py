@@ -47,6 +47,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from helpers.errors import WrongValue
 from helpers.kernels import check_matrix
 
 U = 2.0**-24  # unit roundoff of FP32, round to nearest
@@ -116,12 +117,12 @@ def check_product(
         check_matrix(name, np.ascontiguousarray(matrix) if _is_matrix(matrix) else matrix)
     (M, K), N = A.shape, B.shape[1]
     if B.shape[0] != K:
-        raise ValueError(f"A has {K} columns and B has {B.shape[0]} rows: they must be equal")
+        raise WrongValue(f"A has {K} columns and B has {B.shape[0]} rows: they must be equal")
     if C.shape != (M, N):
         turned = "; it looks transposed: write C.T" if C.shape == (N, M) else ""
-        raise ValueError(f"C has shape {C.shape}, A * B has shape {(M, N)}{turned}")
+        raise WrongValue(f"C has shape {C.shape}, A * B has shape {(M, N)}{turned}")
     if K > MAX_K:
-        raise ValueError(f"K={K:,} is more than {MAX_K:,}: no FP32 bound tells right from wrong")
+        raise WrongValue(f"K={K:,} is more than {MAX_K:,}: no FP32 bound tells right from wrong")
     for name, matrix in (("A", A), ("B", B)):
         _check_finite(name, matrix)
     reference = _Reference(A, B)
@@ -330,7 +331,7 @@ def _check_finite(name: str, matrix: NDArray[np.float32]) -> None:
     finite = np.isfinite(matrix)
     if not finite.all():
         row, column = (int(index) for index in np.argwhere(~finite)[0])
-        raise ValueError(
+        raise WrongValue(
             f"{name} has {matrix[row, column]} at row {row}, column {column}: there is no right "
             "product to compare with; make the inputs finite"
         )
@@ -340,7 +341,7 @@ def _check_overflow(largest_sum: NDArray[np.float64], top: int) -> None:
     most = float(np.finfo(np.float32).max) / 2
     if not largest_sum.max() <= most:
         row, column = (int(index) for index in np.argwhere(~(largest_sum <= most))[0])
-        raise ValueError(
+        raise WrongValue(
             f"the sum for row {top + row}, column {column} may overflow FP32 (partial sums up to "
             f"{largest_sum[row, column]:.3g}): there is no right result to compare with; scale the "
             "inputs down"

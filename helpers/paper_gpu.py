@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from helpers.errors import WrongType, WrongValue
 from helpers.timing import gflops
 
 N = 1024  # its matrices are N x N
@@ -59,10 +60,10 @@ class PaperGpu:
             known = ", ".join(self.kernels_ms)
             raise KeyError(f"this paper GPU has no kernel {kernel!r}: it has {known}")
         if not _is_pair(blocks):
-            raise TypeError(f"blocks={blocks!r}: a grid has two integers, along x and y: (32, 32)")
+            raise WrongType(f"blocks={blocks!r}: a grid has two integers, along x and y: (32, 32)")
         x, y = blocks
         if min(x, y) < 1:
-            raise ValueError(f"blocks={blocks}: a grid has at least one block along x and y")
+            raise WrongValue(f"blocks={blocks}: a grid has at least one block along x and y")
         share = min(x, ALL_BLOCKS[0]) * min(y, ALL_BLOCKS[1]) / (ALL_BLOCKS[0] * ALL_BLOCKS[1])
         slow = 2 - min(self._worked, WARM_MS) / WARM_MS
         ms = self.kernels_ms[kernel] * share * slow

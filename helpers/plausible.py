@@ -76,7 +76,7 @@ def check_rate(flops: float, nbytes: float, ms: float, card: Card, *, cold: bool
     Raises TooManyFlops, TooManyBytes, and Impossible for what is no time.
     """
     if not isinstance(card, Card):
-        raise TypeError(f"card={card!r} is no Card: write CARDS['H200'] or this_card()")
+        raise WrongType(f"card={card!r} is no Card: write CARDS['H200'] or this_card()")
     if not (ms > 0 and math.isfinite(ms)):
         raise Impossible(f"{ms} ms is no time")
     seconds = ms * 1e-3
@@ -136,7 +136,7 @@ def check_growth(times: Sequence[tuple[Size, float]], card: Card) -> None:
     """
     for size, ms in times:
         if not (isinstance(size, Sequence) and len(size) == 3):
-            raise TypeError(f"size={size!r}: write ((M, N, K), milliseconds) for each time")
+            raise WrongType(f"size={size!r}: write ((M, N, K), milliseconds) for each time")
         if not ms > 0:
             raise Impossible(f"M, N, K = {_text(size)}: {ms} ms is no time")
     full = [(size, ms) for size, ms in times if fills(size[0], size[1], card)]
@@ -161,7 +161,7 @@ class Watched:
 
     def __init__(self, output: DeviceArray) -> None:
         if not isinstance(output, DeviceArray):
-            raise TypeError(f"the output is a {type(output).__name__}: give the device's array "
+            raise WrongType(f"the output is a {type(output).__name__}: give the device's array "
                             "that the kernel writes to, from upload or allocate")  # fmt: skip
         if output.dtype != np.float32:
             raise WrongType(f"the output has dtype {output.dtype}: float32 arrays can be watched")

@@ -122,7 +122,7 @@ def _squares(
     names = [name for name in kernels or measured if name in measured]
     if not names:
         wanted = ", ".join(kernels or ()) or "any kernel"
-        raise ValueError(f"there is no time of a square product ({mode}) of {wanted}: there are "
+        raise WrongValue(f"there is no time of a square product ({mode}) of {wanted}: there are "
                          f"those of {', '.join(measured) or 'none'}")  # fmt: skip
     return names, [row for row in rows if row["kernel"] in names]
 

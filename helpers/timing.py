@@ -420,9 +420,9 @@ def _check_callable(launch: object) -> None:
 
 def _check_seconds(seconds: object) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
-        raise TypeError(f"seconds={seconds!r} is a {type(seconds).__name__}: give a number, 0.5")
+        raise WrongType(f"seconds={seconds!r} is a {type(seconds).__name__}: give a number, 0.5")
     if not 0 < seconds < math.inf:
-        raise ValueError(f"seconds={seconds!r} must be more than 0, and not without an end")
+        raise WrongValue(f"seconds={seconds!r} must be more than 0, and not without an end")
 
 
 def _digits(ms: float) -> str:

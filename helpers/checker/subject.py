@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from helpers.errors import WrongType, WrongValue
 from helpers.launch_shape import MOST, MOST_THREADS
 from helpers.replica import Program, program_of, source_text
 from helpers.sandbox import words
@@ -72,7 +73,7 @@ def subject_of(
     Raises TypeError or ValueError for arguments that are no kernel or no shape.
     """
     if grid is not None and not callable(grid):
-        raise TypeError(f"grid={grid!r}: many sizes are tried, so give a function of M and N, "
+        raise WrongType(f"grid={grid!r}: many sizes are tried, so give a function of M and N, "
                         f"e.g. {GRID_HINT}")
     if isinstance(kernel, tuple) and len(kernel) in (2, 3) and isinstance(kernel[1], str):
         source, entry, options = source_text(kernel[0]), kernel[1], words(*kernel[2:])
@@ -83,7 +84,7 @@ def subject_of(
         rows_on_x = bool(getattr(kernel, "rows_on_x", False))
         own_shared = getattr(kernel, "shared_bytes", 0)
     else:
-        raise TypeError(
+        raise WrongType(
             f"{type(kernel).__name__} is no kernel that can be checked: give one of "
             "helpers.kernels, or (source or path, name) or (source or path, name, options)"
         )
@@ -118,13 +119,13 @@ def _extent(name: str, extent: Any, most: int) -> Dim:
     fine = all(isinstance(n, numbers.Integral) and not isinstance(n, bool) for n in sizes)
     if not fine or not 1 <= len(sizes) <= most or min(sizes) < 1:
         example = "(32, 32)" if name == "block" else "(64, 32) for 64 rows and 32 columns of C"
-        raise ValueError(f"{name}={extent!r}: write integers >= 1, e.g. {name}={example}")
+        raise WrongValue(f"{name}={extent!r}: write integers >= 1, e.g. {name}={example}")
     return (*(int(n) for n in sizes), 1, 1)[:3]
 
 
 def _shared(shared: Any) -> int:
     if not isinstance(shared, numbers.Integral) or isinstance(shared, bool) or shared < 0:
-        raise ValueError(f"shared={shared!r}: write the bytes of dynamic shared memory, e.g. 8192")
+        raise WrongValue(f"shared={shared!r}: write the bytes of dynamic shared memory, e.g. 8192")
     return int(shared)
 
 
