@@ -31,6 +31,32 @@ def checked_arguments(
     ]
 
 
+def aligned(signature: Signature, arguments: Sequence[Any]) -> list[Any]:
+    """The arguments with structures and vectors where C puts them. (PyCUDA lets such bytes follow
+    those before them without a gap, as struct.pack does for "s".)"""
+    found, end = [], 0
+    for k, argument in enumerate(arguments):
+        if isinstance(argument, (np.void, np.ndarray)):
+            parameter = (signature.parameters or ())[k : k + 1]
+            gap = bytes(-end % _alignment(parameter[0] if parameter else None, argument))
+            argument = np.void(gap + argument.tobytes())
+            end += argument.nbytes
+        else:
+            nbytes = argument.nbytes if isinstance(argument, np.generic) else 8
+            end += -end % nbytes + nbytes
+        found.append(argument)
+    return found
+
+
+def _alignment(parameter: Parameter | None, value: Any) -> int:
+    """Bytes of which a multiple is the address of a value; for CUDA's vectors see the Programming
+    Guide, "Alignment Requirements"."""
+    if parameter is None or parameter.vector == 1:
+        return value.dtype.alignment
+    whole = parameter.vector in (2, 4)
+    return min(16, parameter.dtype.itemsize * (parameter.vector if whole else 1))
+
+
 def _count(signature: Signature, given: int) -> str:
     parameters = signature.parameters or ()
     told = f"kernel {signature} takes {len(parameters)} argument{'s' * (len(parameters) != 1)}, "

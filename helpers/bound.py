@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helpers import simt
-from helpers.argument_types import checked_arguments
+from helpers.argument_types import aligned, checked_arguments
 from helpers.compiling import Compiled, compiled
 from helpers.errors import KernelInterrupted, LaunchFailed, TimeIsUp, Told, WrongType, WrongValue
 from helpers.kernels import Kernel, check_matrix
@@ -154,7 +154,8 @@ class BoundKernel:
                             "or leave it out")  # fmt: skip
         first = check and backend() == "gpu" and self._tries(arguments, grid, block, shared)
         try:
-            function(*arguments, grid=grid, block=block, shared=shared, stream=stream)
+            function(*aligned(self.signature, arguments), grid=grid, block=block, shared=shared,
+                     stream=stream)  # fmt: skip
             if first:
                 cuda.Context.synchronize()
         except KeyboardInterrupt:
@@ -235,11 +236,7 @@ class BoundKernel:
 
         Raises simt.Fault, LaunchFailed.
         """
-        numbers = tuple(
-            a.item() if isinstance(a, np.generic) and not _is_address(a) else _extent(a)
-            for a in arguments
-        )
-        key = numbers, grid, block, shared
+        key = tuple(map(_what_decides, arguments)), grid, block, shared
         if key in self._tried:
             return False
         self._try(arguments, grid, block, shared)
@@ -357,10 +354,6 @@ def _checked_tile(tile: Any, block: Shape | None) -> tuple[int, int] | None:
     return (sizes[0], sizes[-1])
 
 
-def _is_address(number: np.generic) -> bool:
-    return isinstance(number, np.integer) and number.nbytes == 8
-
-
 def with_names(text: str, names: dict[int, str]) -> str:
     """What the engine says of an access, with the name of the argument for its address.
 
@@ -382,7 +375,18 @@ def _start_of(argument: Any) -> int:
         return 0
 
 
-def _extent(argument: Any) -> tuple:
-    """What about an array decides which accesses are inside it."""
-    array = getattr(argument, "array", argument)
-    return getattr(array, "shape", ()), str(getattr(array, "dtype", ""))
+def _what_decides(argument: Any) -> Any:
+    """What about an argument decides which accesses are inside its memory: a number's value; of
+    memory, how much of its allocation there is before and after the address."""
+    if hasattr(argument, "array"):  # pycuda.driver.In, Out, InOut
+        return argument.array.nbytes
+    if isinstance(argument, np.ndarray):
+        return argument.tobytes()
+    if isinstance(argument, np.generic) and argument.nbytes != 8:
+        return argument.tobytes()
+    cuda, address = driver(), _start_of(argument)
+    try:
+        start, nbytes = cuda.mem_get_address_range(address)
+    except (cuda.Error, OverflowError, TypeError):  # a number of 64 bits
+        return getattr(argument, "tobytes", argument.__repr__)()
+    return address - int(start), int(nbytes)

@@ -105,6 +105,25 @@ def test_vectors_and_structures_as_values(arrays):
         k(x, vector, np.int32(3), grid=1)
 
 
+def test_vectors_and_structures_lie_where_c_puts_them(arrays):
+    """What PyCUDA packs has no gaps before them."""
+    import pycuda.gpuarray as gpuarray
+
+    source = """struct Mixed { char c; double d; };
+    __global__ void k(char a, float4 f, char b, Mixed m, short s, int2 i, char e, float3 g,
+                      double *x)
+    {
+        x[0] = a; x[1] = f.x + f.w; x[2] = b; x[3] = m.c + m.d; x[4] = s; x[5] = i.x + i.y;
+        x[6] = e; x[7] = g.x + g.z;
+    }"""
+    k, x = bind(source, block=1)["k"], allocate(8, np.float64)
+    mixed = np.array((1, 0.25), np.dtype([("c", np.int8), ("d", np.float64)], align=True))
+    make = gpuarray.vec
+    k(np.int8(1), make.make_float4(2, 0, 0, 3), np.int8(4), mixed[()], np.int16(5),
+      make.make_int2(6, 7), np.int8(8), make.make_float3(9, 0, 10), x, grid=1)  # fmt: skip
+    assert x.download().tolist() == [1, 5, 4, 1.25, 5, 13, 8, 19]
+
+
 def test_what_cannot_be_packed_is_told_where_the_types_are_not_known(arrays):
     k = bind("#define ARGUMENT(t) t x\n__global__ void k(ARGUMENT(int)) { }", block=1)["k"]
     with pytest.raises(TypeError, match="kernel k: PyCUDA says invalid type on parameter #0"):
@@ -411,6 +430,31 @@ class TestOnAGpu:
             matmul(dA, dB, dC, *sizes)
         matmul(dA, dB, dC, np.int32(33), N, K, check=False)
         assert len(tried) == 2
+
+    def test_what_decides_about_accesses_is_tried_anew(self, arrays, monkeypatch):
+        """The value of every number, and the room around every address."""
+        import pycuda.driver as cuda
+        import pycuda.gpuarray as gpuarray
+
+        source = """struct Part { int from, to; };
+        __global__ void k(float *x, size_t n, float f, int2 v, Part p) { }"""
+        k = bind(source, block=1)["k"]
+        tried = []
+        monkeypatch.setattr(type(k), "_try", lambda self, *given: tried.append(given))
+        part = np.dtype([("from", np.int32), ("to", np.int32)], align=True)
+        two, three = gpuarray.vec.make_int2(1, 2), gpuarray.vec.make_int2(1, 3)
+        small, large, view = allocate(8), cuda.mem_alloc(64), gpuarray.zeros(16, np.float32)
+        first = [small, np.uint64(3), np.float32("nan"), two, np.array((1, 2), part)]
+        host = cuda.InOut(np.zeros(3, np.float32))
+        other = {0: [large, np.uintp(int(large) + 4), view[4:], host],
+                 1: [np.uint64(4)], 2: [np.float32(1)], 3: [three],
+                 4: [np.array((1, 3), part), np.array((1, 4), part)[()]]}  # fmt: skip
+        launches = [first, *([*first[:n], value, *first[n + 1 :]]
+                             for n, values in other.items() for value in values)]  # fmt: skip
+        for _ in range(2):  # the second time all are known
+            for launch in launches:
+                k(*launch, grid=1)
+            assert len(tried) == len(launches)
 
     def test_a_lost_context_is_told_with_the_way_on(self, matmul):
         said = matmul._in_words("cuCtxSynchronize failed: an illegal memory access was "
