@@ -221,6 +221,36 @@ def test_sectors_can_be_a_goal():
     assert "the goal is fewer than 100,000" in str(result)
 
 
+@pytest.mark.parametrize("kernel, goals, diagnosis, counted", [
+    # 16 blocks of 32 warps, 4 steps of 2 barriers each.
+    ("tiled", {"fewer_barriers_than": 4096}, "too many barriers", "4,096 waits"),
+    ("tiled", {"fewer_barriers_than": 4097}, None, "4,096 waits"),
+    # 2 reads of a warp for each k, and 2 stores for each step.
+    ("tiled", {"fewer_wavefronts_than": 135_168}, "too many wavefronts", "135,168 wavefronts"),
+    ("tiled", {"fewer_wavefronts_than": 135_169}, None, "135,168 wavefronts"),
+    ("padded", {"shared_bytes_at_most": 8192}, "too much shared memory", "8,320 bytes"),
+    ("padded", {"shared_bytes_at_most": 8320, "no_conflicts": True}, None, "no bank conflict; "),
+    ("naive", {"fewer_sectors_than": 329_728}, "too many sectors", "329,728 sectors"),
+    ("naive", {"fewer_sectors_than": 329_729}, None, "329,728 sectors"),
+])
+def test_counts_can_be_goals_and_are_said(kernel, goals, diagnosis, counted):
+    result = check(KERNELS[kernel], **goals)
+    assert result.diagnosis == diagnosis
+    assert result.verdict == ("Not done yet" if diagnosis else "PASS")
+    assert counted in " ".join(result.evidence)
+
+
+def test_a_goal_is_not_reached_where_nothing_could_be_counted(monkeypatch):
+    from helpers import simt
+
+    def fails(self):
+        raise simt.Fault("out of bounds", "somewhere")
+
+    monkeypatch.setattr("helpers.checker.Traffic.measure", fails)
+    assert check(KERNELS["naive"])
+    assert check(KERNELS["naive"], fewer_sectors_than=10**9).diagnosis == "cannot be checked"
+
+
 # -- the numbers of a wrong C ----------------------------------------
 
 

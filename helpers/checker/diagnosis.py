@@ -35,8 +35,8 @@ HINTS: dict[str, str] = {
     "elements never written": "See which thread should store these elements, and whether an "
     "array of sums is as long as the loops over it.",
     "K loop too long": "The last k is K - 1: see the loop's condition.",
-    "reads outside": "Guard the access: a thread with row >= M or col >= N, or a k >= K, has "
-    "nothing to read there. (One of them is enough: ||, not &&.)",
+    "reads outside": "Guard the access: read only where row < M && col < N, and k < K. (To leave "
+    "instead, one of them is enough: row >= M || col >= N.)",
     "writes outside": "Guard the store: if (row < M && col < N).",
     "outside shared memory": "See the array's size and the index, and the bytes of dynamic "
     "shared memory that the launch gives.",
@@ -79,10 +79,18 @@ HINTS: dict[str, str] = {
     "cannot be checked": "The engine cannot run this kernel; it says why.",
     # Goals that a right kernel may be asked to reach.
     "bank conflicts": "Let the lanes of a warp use different banks: pad the rows of the tile.",
-    "too many sectors": "Let neighbouring threads read neighbouring floats, and read them once.",
+    "too many sectors": "Let neighbouring threads read neighbouring floats, and use a word "
+    "that has been read for more than one product.",
+    "too many wavefronts": "Keep words that have been read from shared memory in registers, and "
+    "use each for more than one product.",
+    "too many barriers": "Do more between two barriers, or take turns with two pairs of tiles.",
+    "too much shared memory": "Make the arrays smaller: each element needs one place.",
 }
 # What an exercise is before it is done.
-NOT_DONE = "nothing written", "only zeros written", "bank conflicts", "too many sectors"
+NOT_DONE = (
+    "nothing written", "only zeros written", "bank conflicts", "too many sectors",
+    "too many wavefronts", "too many barriers", "too much shared memory",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from .diagnosis import NOT_DONE, Diagnosis
 from .traffic import Note
 
 WIDTH = 96
+# Behind a verdict in white, readable from the last row in a light and a dark theme.
+COLOURS = {"PASS": "#00704a", "FAIL": "#b8390e", "Not done yet": "#6b5900"}
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,17 @@ class Result:
         return {"text/plain": str(self), "text/html": self._html()}
 
     def _html(self) -> str:
-        parts = [f"<b>{html.escape(self.heading)}</b>"]
+        rest = self.heading.removeprefix(f"{self.verdict}: ")
+        badge = (f'<span style="background: {COLOURS[self.verdict]}; color: white; '
+                 f'padding: 2px 8px; border-radius: 4px">{self.verdict}</span>')  # fmt: skip
+        parts = [f"<b>{badge} {html.escape(rest)}</b>"]
         parts += [html.escape(text).replace("\n", "<br>") for text in self.evidence]
         page = "<p>" + "<br>".join(parts) + "</p>" + self._marked(self.lines, "error")
         if self.hint:
             page += f"<p><b>Hint:</b> {html.escape(self.hint)}</p>"
         for note in self.notes:
-            page += f"<p>{html.escape(str(note))}</p>" + self._marked(note.lines, "note")
+            text = html.escape(f"{note.name}: {note.text}")
+            page += f"<p><b>Note:</b> {text}</p>" + self._marked(note.lines, "note")
         return page
 
     def _marked(self, lines: tuple[int, ...], severity: str) -> str:
