@@ -218,7 +218,7 @@ def test_sectors_can_be_a_goal():
     assert check(KERNELS["tiled"], fewer_sectors_than=100_000).passed
     result = check(KERNELS["naive_uncoalesced"], fewer_sectors_than=100_000)
     assert result.diagnosis == "too many sectors"
-    assert "the goal is fewer than 100,000" in str(result)
+    assert "(goal: fewer than 100,000)" in str(result)
 
 
 @pytest.mark.parametrize("kernel, goals, diagnosis, counted", [
@@ -229,7 +229,7 @@ def test_sectors_can_be_a_goal():
     ("tiled", {"fewer_wavefronts_than": 135_168}, "too many wavefronts", "135,168 wavefronts"),
     ("tiled", {"fewer_wavefronts_than": 135_169}, None, "135,168 wavefronts"),
     ("padded", {"shared_bytes_at_most": 8192}, "too much shared memory", "8,320 bytes"),
-    ("padded", {"shared_bytes_at_most": 8320, "no_conflicts": True}, None, "no bank conflict; "),
+    ("padded", {"shared_bytes_at_most": 8320, "no_conflicts": True}, None, "no bank conflict, "),
     ("naive", {"fewer_sectors_than": 329_728}, "too many sectors", "329,728 sectors"),
     ("naive", {"fewer_sectors_than": 329_729}, None, "329,728 sectors"),
 ])

@@ -131,7 +131,7 @@ class Battery:
         found = accesses.findings(a, self.trial) if a.observations or a.fault else []
         problem = None
         if a.fault is None or a.fault.kind == "barrier":
-            problem = accesses.before_values(a, found, self.trial.program)
+            problem = accesses.before_values(found, a, self.trial)
         if problem is not None and problem.name == "race in global memory":
             problem = self._stray_store(a, found, problem)
         if problem is None and not a.right:

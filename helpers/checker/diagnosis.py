@@ -48,6 +48,8 @@ HINTS: dict[str, str] = {
     "copy not waited for": "Wait for the copies with __pipeline_wait_prior(0) before the barrier.",
     "missing second barrier": "Put a __syncthreads() after the loop that reads the tile, before "
     "it is loaded anew.",
+    "missing __syncwarp": "Lanes of a warp are not in lockstep: put a __syncwarp() between what "
+    "one lane writes and another reads, and before it is written anew.",
     "race in shared memory": "Let each thread write elements of its own, or put a barrier "
     "between.",
     "race in global memory": "Nothing puts blocks in order: let each write its own elements of C.",
@@ -78,7 +80,8 @@ HINTS: dict[str, str] = {
     "compute-sanitizer.",
     "cannot be checked": "The engine cannot run this kernel; it says why.",
     # Goals that a right kernel may be asked to reach.
-    "bank conflicts": "Let the lanes of a warp use different banks: pad the rows of the tile.",
+    "bank conflicts": "Let the lanes of a warp use different banks: pad the rows of the tile, or "
+    "swizzle them.",
     "too many sectors": "Let neighbouring threads read neighbouring floats, and use a word "
     "that has been read for more than one product.",
     "too many wavefronts": "Keep words that have been read from shared memory in registers, and "

@@ -41,7 +41,7 @@ class Goals:
         """What is said of a kernel that has reached all."""
         told = ["no bank conflict"] * self.no_conflicts
         told += [text for _, _, _, text, _ in self._counted(traffic, shared_bytes)]
-        return (f"With {size(SHAPE)}: {'; '.join(told)}.",) if told else ()
+        return (f"With {size(SHAPE)}: {', '.join(told)}.",) if told else ()
 
     def _counted(
         self, traffic: Traffic, shared_bytes: int
@@ -58,11 +58,11 @@ class Goals:
              "waits of a warp at a barrier", tuple),
         ):  # fmt: skip
             if limit is not None:
-                told = f"{count:,} {unit}; the goal is fewer than {limit:,}"
+                told = f"{count:,} {unit} (goal: fewer than {limit:,})"
                 found.append((name, count, limit, told, lines))
         most = self.shared_bytes_at_most
         if most is not None:
-            told = f"{shared_bytes:,} bytes of shared memory a block; the goal is at most {most:,}"
+            told = f"{shared_bytes:,} bytes of shared memory a block (goal: at most {most:,})"
             found.append(("too much shared memory", shared_bytes, most + 1, told, tuple))
         return found
 

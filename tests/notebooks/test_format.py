@@ -162,15 +162,24 @@ def test_predictions_are_left_to_the_reader(path):
 
 
 @every_lesson
-def test_exercise_is_not_done_yet(path):
+def test_has_two_or_three_exercises_and_none_is_done_yet(path):
     cells = {cell.id: cell for cell in code_cells(path)}
-    assert "TODO" in cells["exercise-kernel"].source
-    (output,) = cells["exercise-check"].outputs
-    assert output.data["text/plain"].startswith(("Not done yet: ", "FAIL: missing second barrier"))
+    checks = [cell_id for cell_id in cells if re.fullmatch(r"exercise-\d-check", cell_id)]
+    assert checks == [f"exercise-{n + 1}-check" for n in range(len(checks))]
+    assert 2 <= len(checks) <= 3
+    for check in checks:
+        assert "TODO" in cells[check.replace("check", "kernel")].source
+        (output,) = cells[check].outputs
+        assert output.data["text/plain"].startswith(("Not done yet: ", "FAIL: ")), check
+    assert prose(path).count("<summary>Hint</summary>") == len(checks)
 
 
 @pytest.mark.parametrize("path", [path for path in ALL if path not in LESSONS], ids=name)
-def test_solution_passes(path):
-    cell = {cell.id: cell for cell in code_cells(path)}["check"]
-    (output,) = cell.outputs
-    assert output.data["text/plain"].startswith("PASS: matmul_nt")
+def test_every_solution_passes(path):
+    checks = [cell for cell in code_cells(path) if cell.id.startswith("check-")]
+    asked = {cell.id: cell for cell in code_cells(NOTEBOOKS / path.name)}
+    assert len(checks) == sum(cell_id.endswith("-check") for cell_id in asked)
+    for cell in checks:
+        assert cell.source == asked[f"exercise-{cell.id[-1]}-check"].source
+        (output,) = cell.outputs
+        assert output.data["text/plain"].startswith("PASS: matmul_"), cell.id
