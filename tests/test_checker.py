@@ -214,6 +214,16 @@ def test_padding_that_no_index_uses_is_a_note():
     assert [note.name for note in result.notes][-1] == "padding not used"
 
 
+def test_work_that_is_done_several_times_is_a_note():
+    case = kernels.right("grid_stride")
+    notes = check(case.kernel, **case.arguments).notes
+    assert not any(note.name == "stored several times" for note in notes)
+    source = case.source.replace("(size_t)gridDim.x * ", "")  # each block does the work of all
+    assert source != case.source
+    result = check((source, "matmul"), **case.arguments)
+    assert result and "each element of C is stored" in str(result).replace("\n    ", " ")
+
+
 def test_sectors_can_be_a_goal():
     assert check(KERNELS["tiled"], fewer_sectors_than=100_000).passed
     result = check(KERNELS["naive_uncoalesced"], fewer_sectors_than=100_000)

@@ -57,6 +57,7 @@ class Traffic:
         self._function = function_named(simt.Module(ptx, self._memory), subject.entry)
         self._uses: dict[tuple[str, str, int], Use] = {}
         self.barriers = 0  # times that a warp has come to one
+        self.stored_bytes = 0  # by all threads, to global memory
 
     def compile(self) -> None:
         """Makes the code that counts."""
@@ -81,6 +82,8 @@ class Traffic:
         )  # fmt: skip
         for access in counts.accesses:
             for space, cost in access.costs.items():
+                if space == "global" and access.operation == "store":
+                    self.stored_bytes += cost.lanes * access.size
                 key = space, access.operation, access.instruction.line
                 old = self._uses.get(key, Use(key[2], 0, 0, 0))
                 self._uses[key] = Use(key[2], old.requests + cost.requests, old.units + cost.units,
@@ -107,6 +110,10 @@ def notes(traffic: Traffic, a: Attempt, declared: int) -> list[Note]:
             found.append(Note("uncoalesced", f"line {use.line} takes {use.units / use.requests:.1f}"
                               f" sectors per request, {use.ideal / use.requests:.1f} would hold its"
                               " bytes", (use.line,)))  # fmt: skip
+    times = traffic.stored_bytes / (4 * SHAPE[0] * SHAPE[1])
+    if times >= 1.5:
+        found.append(Note("stored several times", f"each element of C is stored {times:.1f} times: "
+                          "by several threads, or in each step of a loop?"))  # fmt: skip
     conflicts = [use for use in traffic.uses("shared") if use.extra]
     for use in conflicts:
         found.append(Note("bank conflicts", f"line {use.line} takes "
