@@ -310,6 +310,8 @@ class Battery:
                 values.other_product(a)
                 or values.part_of_the_sum(a)
                 or values.tiles_of_a_factor(a)
+                or values.rows_without_length(a)
+                or values.integers(a)
                 or values.precision(a)
             )
         if found is None and clean and self._passed(self.plan.square):

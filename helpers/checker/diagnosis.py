@@ -55,11 +55,17 @@ HINTS: dict[str, str] = {
     "race in global memory": "Nothing puts blocks in order: let each write its own elements of C.",
     "accumulator not initialised": "Begin with float sum = 0.0f; and store with =, not +=.",
     "transposed result": "Row-major: C[row * N + col] with row from y and col from x.",
-    "computes B·A": "A[row * K + k] * B[k * N + col]: rows of A, columns of B.",
+    "computes B·A": "A[row * K + k] * B[k * N + col]: rows of A, columns of B. "
+    "(Indices that count down columns, as in Fortran, do this too.)",
     "a factor is transposed": "A[row * K + k] * B[k * N + col], As[ty][k] * Bs[k][tx]: see the "
     "index of that factor, where it is stored and where it is read.",
     "tile does not advance": "Each step loads the next tile: k0 belongs in the index of both "
     "factors.",
+    "x and y mixed up in a load": "Along a row of A, and down a column of B, the tile has all k: "
+    "As[ty][tx] = A[row * K + k0 + tx], Bs[ty][tx] = B[(k0 + ty) * N + col].",
+    "row length forgotten": "Row-major: A[row * K + k], B[k * N + col]; a row further on is K, or "
+    "N, floats further on.",
+    "integer arithmetic": "float sum = 0.0f; and no int between the factors and C.",
     "K loop too short": "All k from 0 to K - 1 count; the number of tiles is (K + TILE - 1) / "
     "TILE.",
     "K loop starts late": "The first k is 0.",
