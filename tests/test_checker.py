@@ -1,6 +1,8 @@
 """`check`: its arguments, what its result says, goals, and what readers have reported elsewhere."""
 
 import dataclasses
+import os
+import resource
 import time
 from types import SimpleNamespace
 
@@ -9,7 +11,8 @@ import pytest
 
 from helpers.checker import check, values
 from helpers.checker.diagnosis import Diagnosis
-from helpers.checker.trial import Attempt, close, matrices
+from helpers.checker.subject import subject_of
+from helpers.checker.trial import Attempt, Trial, close, matrices
 from helpers.kernels import KERNELS
 from tests.mutants import kernels
 from tests.mutants.wrong import wrong
@@ -97,6 +100,7 @@ def test_second_barrier_deleted_with_a_block_of_one_warp():
     ("barrier where the data is not 0", "divergent barrier"),
     ("33 x 33 threads", "launch refused"),
     ("50 KiB of static shared memory", "launch refused"),
+    ("too many registers", "launch refused"),
     ("float grid", "launch refused"),
 ])
 def test_what_readers_have_reported_gets_a_name(name, named):
@@ -104,13 +108,20 @@ def test_what_readers_have_reported_gets_a_name(name, named):
     assert check(case.kernel, **case.arguments).diagnosis == named
 
 
+def test_a_barrier_in_an_if_that_constant_inputs_hide():
+    """All threads enter where A is 1 throughout: the product is right, and nothing is found."""
+    case = wrong("barrier where the data is not 0")
+    trial = Trial(subject_of(case.kernel, **case.arguments), seconds=10)
+    ones = np.ones((64, 64), np.float32)
+    a = trial.run((64, 64, 64), data=(ones, ones))
+    assert a.right and not a.observations
+    assert check(case.kernel, **case.arguments).diagnosis == "divergent barrier"
+
+
 @pytest.mark.parametrize("name", ["naive", "tiled", "split_sums"])
 def test_a_right_kernel_does_not_fail_as_k_grows(name):
     """As with np.allclose, whose tolerance does not grow: the bound here is that of the rounding
     errors of K terms."""
-    from helpers.checker.subject import subject_of
-    from helpers.checker.trial import Trial
-
     case = kernels.right(name)
     trial = Trial(subject_of(case.kernel, **case.arguments), seconds=60)
     a = trial.run((16, 16, 20_000))
@@ -128,6 +139,32 @@ def test_an_endless_loop_is_stopped_and_its_line_named():
     assert time.monotonic() - started < 30
     assert result.diagnosis == "does not come to an end"
     assert result.lines[0] in (8, 9)
+
+
+def cpu_seconds() -> float:
+    """Of this process and those it has waited for (nvcc)."""
+    usage = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(u.ru_utime + u.ru_stime for u in usage)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("edit, full, most", [
+    (("Bs[k][tx];\n        __syncthreads();", "Bs[k][tx];"), False, 2.0),
+    (("Bs[k][tx]", "Bs[tx][k]"), False, 2.0),
+    (("", ""), False, 4.0),
+    (("", ""), True, 15.0),
+])
+def test_a_verdict_comes_soon(edit, full, most):
+    """Compiling included. CPU time, on all cores: what the machine does besides does not count."""
+    case = kernels.right("tiled")
+    never = int.from_bytes(os.urandom(3), "big")  # no cache has this kernel
+    source = case.source.replace("sum = 0.0f;", f"sum = 0.0f;\n    if (K == -{never}) sum = 1.0f;")
+    assert source != case.source and edit[0] in source
+    check(KERNELS["tiled"])  # imports, and what is compiled once in a session
+    before = cpu_seconds()
+    result = check((source.replace(*edit), "matmul", case.options), full=full, **case.arguments)
+    assert bool(result) == (edit == ("", ""))
+    assert cpu_seconds() - before < most
 
 
 # -- what is said ----------------------------------------

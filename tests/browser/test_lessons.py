@@ -14,13 +14,13 @@ NOT_BEGUN = "Not done yet: nothing written"
 PASSES = "PASS: matmul_nt\n"
 GUARD = ("row < M && col < N", "row < M || col < N")  # what is spoilt, and how
 FAILS = re.compile(r"FAIL: reads outside B \(my_nt\.cu:(?P<line>\d+)\)\n")
-EDITED, CHECK = "exercise-kernel", "exercise-check"
+EDITED, CHECK = "exercise-1-kernel", "exercise-1-check"
 
 
 def solution(lesson: str) -> str:
-    """The cell that solves a lesson's exercise."""
+    """The cell that solves a lesson's first exercise."""
     notebook = nbformat.read(NOTEBOOKS / "solutions" / lesson, as_version=4)
-    return next(cell.source for cell in notebook.cells if cell.source.startswith("%%cuda"))
+    return next(cell.source for cell in notebook.cells if cell.id == "kernel-1")
 
 
 def complaints(lesson) -> list[str]:
@@ -66,24 +66,24 @@ def test_edit_the_kernel_of_lesson_1_see_it_fail_and_mend_it(open_lesson):
 def test_an_endless_kernel_is_interrupted_and_the_lesson_goes_on(open_lesson):
     lesson = open_lesson("notebooks/solutions/01-naive.ipynb")
     lesson.run_all()
-    lesson.type("kernel", "%%cuda endless\n__global__ void endless(volatile float *x)\n"
+    lesson.type("kernel-1", "%%cuda endless\n__global__ void endless(volatile float *x)\n"
                 "{\n    while (x[0] == 0.0f) x[1] = 1.0f;\n}")  # fmt: skip
-    assert "kernel endless(volatile float *x)" in lesson.run("kernel")
-    lesson.type("check", "from helpers.memory import upload\nimport numpy as np\n"
+    assert "kernel endless(volatile float *x)" in lesson.run("kernel-1")
+    lesson.type("check-1", "from helpers.memory import upload\nimport numpy as np\n"
                 "endless(upload(np.zeros(2, np.float32)), grid=1, block=1)")  # fmt: skip
-    lesson.start("check")
+    lesson.start("check-1")
     lesson.wait_until(lambda cells: any(c["busy"] for c in cells), 10)
     lesson.page.wait_for_timeout(1000)
     assert any(c["busy"] for c in lesson.cells())
     lesson.interrupt()
-    said = lesson.shown("check", 20)
+    said = lesson.shown("check-1", 20)
     lesson.picture("endless-interrupted")
     assert said == "KeyboardInterrupt: kernel endless was interrupted"
 
-    lesson.type("kernel", solution("01-naive.ipynb"))
-    lesson.run("kernel")
-    lesson.type("check", CHECKING)
-    assert lesson.run("check").startswith(PASSES)
+    lesson.type("kernel-1", solution("01-naive.ipynb"))
+    lesson.run("kernel-1")
+    lesson.type("check-1", CHECKING)
+    assert lesson.run("check-1").startswith(PASSES)
     assert complaints(lesson) == []
 
 
@@ -105,14 +105,14 @@ def test_the_pictures_of_lesson_3_appear(open_lesson):
 def test_cuda_cells_and_files_have_the_colours_of_cpp(open_lesson):
     lesson = open_lesson("notebooks/solutions/01-naive.ipynb")
     words = ".jp-Cell.jp-mod-active .cm-line span"
-    lesson.show("kernel")
+    lesson.show("kernel-1")
     assert "const" in lesson.page.locator(words).all_text_contents()  # no word of Python
-    lesson.show("check")
+    lesson.show("check-1")
     assert "True" in lesson.page.locator(words).all_text_contents()
-    lesson.type("check", "%%cuda other\n__global__ void k(const float *x) { }")
+    lesson.type("check-1", "%%cuda other\n__global__ void k(const float *x) { }")
     lesson.page.wait_for_timeout(500)
     assert "const" in lesson.page.locator(words).all_text_contents()
-    lesson.type("check", "const = None")
+    lesson.type("check-1", "const = None")
     lesson.page.wait_for_timeout(500)
     assert "const" not in lesson.page.locator(words).all_text_contents()
     lesson.open("cuda/02_tiled.cu")
