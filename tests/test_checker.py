@@ -6,6 +6,7 @@ import resource
 import time
 from types import SimpleNamespace
 
+import nbformat
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ from helpers.checker.trial import Attempt, Trial, close, matrices
 from helpers.kernels import KERNELS
 from tests.mutants import kernels
 from tests.mutants.wrong import wrong
+from tests.notebooks.regenerate import NOTEBOOKS
 
 NAIVE = kernels.right("naive").source
 TILED = kernels.right("tiled")
@@ -409,3 +411,19 @@ def test_of_a_transposed_b_the_evidence_says_what_the_kernel_should_have_compute
     assert result.diagnosis == "a factor is transposed"
     assert "is that of A·B, as if B were K x N" in str(result).replace("\n    ", " ")
     assert "B[col * K + k]" in result.hint
+
+
+@pytest.mark.parametrize("old, new, name, told, hint", [
+    ("B[(size_t)b_row * K + k0 + tx]", "B[(size_t)b_row * K + min(k0 + ty, K - 1)]",
+     "x and y mixed up in a load", "has one k only in each row: threadIdx.y stands",
+     "B[b_row * K + k0 + tx]"),
+    ("B[(size_t)b_row * K + k0 + tx]", "B[b_row + k0 + tx]", "row length forgotten",
+     "a product with B[k + col]", "B[col * K + k]"),
+])
+def test_mistakes_in_the_load_of_a_transposed_b(old, new, name, told, hint):
+    notebook = nbformat.read(NOTEBOOKS / "solutions" / "04-syncthreads.ipynb", as_version=4)
+    source = next(c.source for c in notebook.cells if c.id == "kernel-1").partition("\n")[2]
+    assert old in source
+    result = check((source.replace(old, new), "matmul_nt"), b_transposed=True)
+    assert result.diagnosis == name
+    assert told in str(result).replace("\n    ", " ") and hint in result.hint

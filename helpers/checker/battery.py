@@ -310,7 +310,7 @@ class Battery:
                 values.other_product(a)
                 or values.part_of_the_sum(a)
                 or values.tiles_of_a_factor(a)
-                or values.rows_without_length(a)
+                or values.rows_without_length(a, self.trial.subject.b_transposed)
                 or values.integers(a)
                 or values.precision(a)
             )

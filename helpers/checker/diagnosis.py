@@ -19,7 +19,7 @@ HINTS: dict[str, str] = {
     "divergent barrier": "Let all threads of the block come to the same __syncthreads(): no "
     "barrier inside an if that only some of them enter.",
     "return before a barrier": "Let threads outside C take part until the last barrier, and "
-    "skip only the store.",
+    "skip only the store: no return before, and no if around the loop.",
     "nothing written": "Store the sum in C[row * N + col].",
     "only zeros written": "Add the products to the sum, and store that sum.",
     "integer overflow": "Compute the index in 64 bits: (size_t)row * N + col.",

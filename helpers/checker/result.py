@@ -104,6 +104,12 @@ def _with_transposed_b(text: str) -> str:
         ("B is K x N", "B is N x K"),
         ("columns of B", "rows of B"),
         ("* Bs[k][tx]", "* Bs[tx][k]"),
+        ("tile of B has one k only in each column: threadIdx.x stands in the index where "
+         "threadIdx.y belongs", "tile of B has one k only in each row: threadIdx.y stands in the "
+         "index where threadIdx.x belongs"),
+        ("Along a row of A, and down a column of B,", "Along a row of A, and of B,"),
+        ("B[(k0 + ty) * N + col]", "B[b_row * K + k0 + tx]"),
+        ("K, or N, floats", "K floats"),
     ):
         text = text.replace(old, new)
     return text

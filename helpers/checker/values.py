@@ -70,12 +70,14 @@ def tiles_of_a_factor(a: Attempt) -> Diagnosis | None:
     return None
 
 
-def rows_without_length(a: Attempt) -> Diagnosis | None:
-    """C is the product with A[row + k] for A[row * K + k], or B[k + col] for B[k * N + col]."""
+def rows_without_length(a: Attempt, transposed: bool) -> Diagnosis | None:
+    """C is the product with A[row + k] for A[row * K + k], or B[k + col] for B[k * N + col].
+    transposed: B is given as N x K."""
     M, N, K = a.shape
     k = np.arange(K)
+    given = a.B.T if transposed else a.B
     A = a.A.reshape(-1)[np.minimum(np.arange(M)[:, None] + k, M * K - 1)]
-    B = a.B.reshape(-1)[np.minimum(k[:, None] + np.arange(N), K * N - 1)]
+    B = given.reshape(-1)[np.minimum(k[:, None] + np.arange(N), K * N - 1)]
     for what, X, Y in (
         ("A[row + k]", A, a.B), ("B[k + col]", a.A, B), ("A[row + k] and B[k + col]", A, B),
     ):  # fmt: skip
