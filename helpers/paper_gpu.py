@@ -150,7 +150,7 @@ def check_benchmarks(*benchmarks: Callable[[PaperGpu], float]) -> None:
     """Run a reader's benchmarks `one`, `two` and `three` on paper GPUs; print what was found.
 
     Each is known by its function's name, and is given a PaperGpu. The first one that is wrong ends
-    the check: "not done yet", what it says, and what it should.
+    the check: "Not done yet", what it says, and what it should.
     """
     names = [getattr(benchmark, "__name__", "?") for benchmark in benchmarks]
     if names != list(_TASKS):
@@ -167,7 +167,7 @@ def check_benchmarks(*benchmarks: Callable[[PaperGpu], float]) -> None:
                 return
             wrong = _wrong(_TASKS[name], found, gpu)
             if wrong:
-                print(f"not done yet: {name} {wrong}")
+                print(f"Not done yet: {name} {wrong}")
                 return
             said = said or f"{found:.3g} {_TASKS[name].unit}"
         print(f"{name}: PASS, {said}")

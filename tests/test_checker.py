@@ -1,18 +1,23 @@
 """`check`: its arguments, what its result says, goals, and what readers have reported elsewhere."""
 
 import dataclasses
+import os
+import resource
 import time
 from types import SimpleNamespace
 
+import nbformat
 import numpy as np
 import pytest
 
 from helpers.checker import check, values
 from helpers.checker.diagnosis import Diagnosis
-from helpers.checker.trial import Attempt, close, matrices
+from helpers.checker.subject import subject_of
+from helpers.checker.trial import Attempt, Trial, close, matrices
 from helpers.kernels import KERNELS
 from tests.mutants import kernels
 from tests.mutants.wrong import wrong
+from tests.notebooks.regenerate import NOTEBOOKS
 
 NAIVE = kernels.right("naive").source
 TILED = kernels.right("tiled")
@@ -97,6 +102,7 @@ def test_second_barrier_deleted_with_a_block_of_one_warp():
     ("barrier where the data is not 0", "divergent barrier"),
     ("33 x 33 threads", "launch refused"),
     ("50 KiB of static shared memory", "launch refused"),
+    ("too many registers", "launch refused"),
     ("float grid", "launch refused"),
 ])
 def test_what_readers_have_reported_gets_a_name(name, named):
@@ -104,13 +110,20 @@ def test_what_readers_have_reported_gets_a_name(name, named):
     assert check(case.kernel, **case.arguments).diagnosis == named
 
 
+def test_a_barrier_in_an_if_that_constant_inputs_hide():
+    """All threads enter where A is 1 throughout: the product is right, and nothing is found."""
+    case = wrong("barrier where the data is not 0")
+    trial = Trial(subject_of(case.kernel, **case.arguments), seconds=10)
+    ones = np.ones((64, 64), np.float32)
+    a = trial.run((64, 64, 64), data=(ones, ones))
+    assert a.right and not a.observations
+    assert check(case.kernel, **case.arguments).diagnosis == "divergent barrier"
+
+
 @pytest.mark.parametrize("name", ["naive", "tiled", "split_sums"])
 def test_a_right_kernel_does_not_fail_as_k_grows(name):
     """As with np.allclose, whose tolerance does not grow: the bound here is that of the rounding
     errors of K terms."""
-    from helpers.checker.subject import subject_of
-    from helpers.checker.trial import Trial
-
     case = kernels.right(name)
     trial = Trial(subject_of(case.kernel, **case.arguments), seconds=60)
     a = trial.run((16, 16, 20_000))
@@ -128,6 +141,32 @@ def test_an_endless_loop_is_stopped_and_its_line_named():
     assert time.monotonic() - started < 30
     assert result.diagnosis == "does not come to an end"
     assert result.lines[0] in (8, 9)
+
+
+def cpu_seconds() -> float:
+    """Of this process and those it has waited for (nvcc)."""
+    usage = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(u.ru_utime + u.ru_stime for u in usage)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("edit, full, most", [
+    (("Bs[k][tx];\n        __syncthreads();", "Bs[k][tx];"), False, 2.0),
+    (("Bs[k][tx]", "Bs[tx][k]"), False, 2.0),
+    (("", ""), False, 4.0),
+    (("", ""), True, 15.0),
+])
+def test_a_verdict_comes_soon(edit, full, most):
+    """Compiling included. CPU time, on all cores: what the machine does besides does not count."""
+    case = kernels.right("tiled")
+    never = int.from_bytes(os.urandom(3), "big")  # no cache has this kernel
+    source = case.source.replace("sum = 0.0f;", f"sum = 0.0f;\n    if (K == -{never}) sum = 1.0f;")
+    assert source != case.source and edit[0] in source
+    check(KERNELS["tiled"])  # imports, and what is compiled once in a session
+    before = cpu_seconds()
+    result = check((source.replace(*edit), "matmul", case.options), full=full, **case.arguments)
+    assert bool(result) == (edit == ("", ""))
+    assert cpu_seconds() - before < most
 
 
 # -- what is said ----------------------------------------
@@ -214,11 +253,51 @@ def test_padding_that_no_index_uses_is_a_note():
     assert [note.name for note in result.notes][-1] == "padding not used"
 
 
+def test_work_that_is_done_several_times_is_a_note():
+    case = kernels.right("grid_stride")
+    notes = check(case.kernel, **case.arguments).notes
+    assert not any(note.name == "stored several times" for note in notes)
+    source = case.source.replace("(size_t)gridDim.x * ", "")  # each block does the work of all
+    assert source != case.source
+    result = check((source, "matmul"), **case.arguments)
+    assert result and "each element of C is stored" in str(result).replace("\n    ", " ")
+
+
 def test_sectors_can_be_a_goal():
     assert check(KERNELS["tiled"], fewer_sectors_than=100_000).passed
     result = check(KERNELS["naive_uncoalesced"], fewer_sectors_than=100_000)
     assert result.diagnosis == "too many sectors"
-    assert "the goal is fewer than 100,000" in str(result)
+    assert "(goal: fewer than 100,000)" in str(result)
+
+
+@pytest.mark.parametrize("kernel, goals, diagnosis, counted", [
+    # 16 blocks of 32 warps, 4 steps of 2 barriers each.
+    ("tiled", {"fewer_barriers_than": 4096}, "too many barriers", "4,096 waits"),
+    ("tiled", {"fewer_barriers_than": 4097}, None, "4,096 waits"),
+    # 2 reads of a warp for each k, and 2 stores for each step.
+    ("tiled", {"fewer_wavefronts_than": 135_168}, "too many wavefronts", "135,168 wavefronts"),
+    ("tiled", {"fewer_wavefronts_than": 135_169}, None, "135,168 wavefronts"),
+    ("padded", {"shared_bytes_at_most": 8192}, "too much shared memory", "8,320 bytes"),
+    ("padded", {"shared_bytes_at_most": 8320, "no_conflicts": True}, None, "no bank conflict, "),
+    ("naive", {"fewer_sectors_than": 329_728}, "too many sectors", "329,728 sectors"),
+    ("naive", {"fewer_sectors_than": 329_729}, None, "329,728 sectors"),
+])
+def test_counts_can_be_goals_and_are_said(kernel, goals, diagnosis, counted):
+    result = check(KERNELS[kernel], **goals)
+    assert result.diagnosis == diagnosis
+    assert result.verdict == ("Not done yet" if diagnosis else "PASS")
+    assert counted in " ".join(result.evidence)
+
+
+def test_a_goal_is_not_reached_where_nothing_could_be_counted(monkeypatch):
+    from helpers import simt
+
+    def fails(self):
+        raise simt.Fault("out of bounds", "somewhere")
+
+    monkeypatch.setattr("helpers.checker.Traffic.measure", fails)
+    assert check(KERNELS["naive"])
+    assert check(KERNELS["naive"], fewer_sectors_than=10**9).diagnosis == "cannot be checked"
 
 
 # -- the numbers of a wrong C ----------------------------------------
@@ -332,3 +411,19 @@ def test_of_a_transposed_b_the_evidence_says_what_the_kernel_should_have_compute
     assert result.diagnosis == "a factor is transposed"
     assert "is that of A·B, as if B were K x N" in str(result).replace("\n    ", " ")
     assert "B[col * K + k]" in result.hint
+
+
+@pytest.mark.parametrize("old, new, name, told, hint", [
+    ("B[(size_t)b_row * K + k0 + tx]", "B[(size_t)b_row * K + min(k0 + ty, K - 1)]",
+     "x and y mixed up in a load", "has one k only in each row: threadIdx.y stands",
+     "B[b_row * K + k0 + tx]"),
+    ("B[(size_t)b_row * K + k0 + tx]", "B[b_row + k0 + tx]", "row length forgotten",
+     "a product with B[k + col]", "B[col * K + k]"),
+])
+def test_mistakes_in_the_load_of_a_transposed_b(old, new, name, told, hint):
+    notebook = nbformat.read(NOTEBOOKS / "solutions" / "04-syncthreads.ipynb", as_version=4)
+    source = next(c.source for c in notebook.cells if c.id == "kernel-1").partition("\n")[2]
+    assert old in source
+    result = check((source.replace(old, new), "matmul_nt"), b_transposed=True)
+    assert result.diagnosis == name
+    assert told in str(result).replace("\n    ", " ") and hint in result.hint

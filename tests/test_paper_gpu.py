@@ -116,11 +116,11 @@ def test_the_exercise_as_it_is_handed_out_is_wrong_in_all_three(capsys: Any) -> 
     one, two, three = functions(LESSON)
     right = functions(SOLUTION)
     check_benchmarks(one, two, three)
-    assert capsys.readouterr().out.startswith("not done yet: one says 0.005 ms")
+    assert capsys.readouterr().out.startswith("Not done yet: one says 0.005 ms")
     check_benchmarks(right[0], two, three)
-    assert "not done yet: two says" in capsys.readouterr().out
+    assert "Not done yet: two says" in capsys.readouterr().out
     check_benchmarks(right[0], right[1], three)
-    assert "not done yet: three says" in capsys.readouterr().out
+    assert "Not done yet: three says" in capsys.readouterr().out
 
 
 def test_the_solution_passes(capsys: Any) -> None:
@@ -136,21 +136,21 @@ EVENTS = '    start.record()\n'
 
 
 @pytest.mark.parametrize(("change", "found"), [
-    ((FIRST_WAIT, ""), "not done yet: one says"),
-    ((LAST_WAIT, ""), "not done yet: one says 0.005 ms"),
-    (("begin) / 20", "begin)"), "not done yet: one says 5"),
+    ((FIRST_WAIT, ""), "Not done yet: one says"),
+    ((LAST_WAIT, ""), "Not done yet: one says 0.005 ms"),
+    (("begin) / 20", "begin)"), "Not done yet: one says 5"),
     ((WARM_UP, "    for _ in range(1):\n        gpu.launch(kernel, blocks)"),
-     "not done yet: two says"),
-    ((EVENTS, EVENTS + "    gpu.upload()\n"), "not done yet: two says"),
+     "Not done yet: two says"),
+    ((EVENTS, EVENTS + "    gpu.upload()\n"), "Not done yet: two says"),
     ((EVENTS, "    gpu.upload()\n" + EVENTS), "three: PASS"),
-    (('time_once(gpu, "naive") / ', ""), "not done yet: two says 0.25 times"),
+    (('time_once(gpu, "naive") / ', ""), "Not done yet: two says 0.25 times"),
     (("1024 // 32, 1024 // 32", "1024 // 64, 1024 // 64"),
      "left 786,432 of 1,048,576 elements of C as they were"),
-    (("2 * 1024**3", "1024**3"), "not done yet: three says"),
-    (("return (gpu.clock() - begin) / 20", "return 0.25"), "not done yet: one says 0.25 ms; on "
+    (("2 * 1024**3", "1024**3"), "Not done yet: three says"),
+    (("return (gpu.clock() - begin) / 20", "return 0.25"), "Not done yet: one says 0.25 ms; on "
      "this paper GPU 0.3 is right"),
     (("return (gpu.clock() - begin) / 20", "return None"), "one returns None, not a number"),
-    (("return (gpu.clock() - begin) / 20", "return float('nan')"), "not done yet: one says nan"),
+    (("return (gpu.clock() - begin) / 20", "return float('nan')"), "Not done yet: one says nan"),
     (('gpu.launch("tiled")\n    gpu.sync', 'gpu.launch("tilde")\n    gpu.sync'),
      "FAIL: one raises KeyError"),
 ])  # fmt: skip

@@ -15,7 +15,8 @@ then tried with matrices of more than 2^32 elements, and on the GPU if there is 
 
 Modules: `subject` what is checked, `trial` one launch, `battery` which launches, and what a failure
 means, by `accesses` (what the sanitizer saw) and `values` (the wrong numbers); `limits` before any
-launch, `large` beyond 2^32, `traffic` notes and goals, `device` the GPU; `result` what is said.
+launch, `large` beyond 2^32, `traffic` what is counted, with notes,
+`goals` on it, `device` the GPU; `result` what is said.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ from helpers.sandbox import CompileFailed, DoesNotFit
 from . import device, limits
 from .battery import Battery, nan_probe
 from .diagnosis import Diagnosis
+from .goals import Goals
 from .large import Large
 from .result import Result, result_of
 from .subject import Refused, Subject, subject_of
-from .traffic import Note, Traffic, goal_no_conflicts, goal_sectors, notes
-from .trial import Trial
+from .traffic import SHAPE, Note, Traffic, notes
+from .trial import Trial, size
 
 __all__ = ["Result", "check"]
 
@@ -54,6 +56,9 @@ def check(
     seconds: float = 1.0,
     no_conflicts: bool = False,
     fewer_sectors_than: int | None = None,
+    fewer_wavefronts_than: int | None = None,
+    fewer_barriers_than: int | None = None,
+    shared_bytes_at_most: int | None = None,
 ) -> Result:
     """Says PASS, or what is wrong with a kernel.
 
@@ -64,15 +69,16 @@ def check(
     each thread; without `grid` it gives the grid. shared: bytes of dynamic shared memory.
     b_transposed: B is given as N x K, and C = A * B transposed. full: tries every size and order.
     seconds: that one launch may take.
-    Goals that a right kernel must reach: no_conflicts: uses shared memory, without bank conflicts;
-    fewer_sectors_than: sectors of global memory with `traffic.SHAPE`.
+    Goals that a right kernel must reach with matrices of `traffic.SHAPE`: no_conflicts: uses shared
+    memory, without bank conflicts; fewer_sectors_than: of global memory; fewer_wavefronts_than: of
+    shared memory; fewer_barriers_than: times that a warp waits at one; shared_bytes_at_most: of a
+    block.
 
     Raises TypeError or ValueError for arguments that are no kernel and no launch shape.
     """
     subject = subject_of(kernel, grid, block, tile, shared, b_transposed)
-    goals = [goal_no_conflicts] if no_conflicts else []
-    if fewer_sectors_than is not None:
-        goals.append(lambda traffic: goal_sectors(traffic, fewer_sectors_than))
+    goals = Goals(no_conflicts, fewer_sectors_than, fewer_wavefronts_than, fewer_barriers_than,
+                  shared_bytes_at_most)  # fmt: skip
     with contextlib.redirect_stdout(io.StringIO()):  # what a kernel prints, once for each launch
         return _Check(subject, full, seconds, goals).result()
 
@@ -80,7 +86,7 @@ def check(
 class _Check:
     """One check, step by step."""
 
-    def __init__(self, subject: Subject, full: bool, seconds: float, goals: list):
+    def __init__(self, subject: Subject, full: bool, seconds: float, goals: Goals):
         self.subject, self.full, self.seconds, self.goals = subject, full, seconds, goals
         self.notes: list[Note] = []
         self.trial: Trial | None = None
@@ -157,15 +163,16 @@ class _Check:
         if found is not None:
             return found
         if not tried:
-            self.notes.append(Note("large sizes not tried", "more than 2^32 elements could not be "
+            self.notes.append(Note("large sizes not tried", "more than 2³² elements could not be "
                                    "tried with this launch shape, on this machine"))  # fmt: skip
         try:
             self._traffic.measure()
-        except (Refused, simt.Fault):
-            return None
-        declared = self.trial.function.static_shared_bytes + self.subject.shared
-        self.notes += notes(self._traffic, self.battery.first, declared)
-        return next(filter(None, (goal(self._traffic) for goal in self.goals)), None)
+        except (Refused, simt.Fault) as error:
+            told = f"Its accesses could not be counted with {size(SHAPE)}: {error}"
+            return Diagnosis("cannot be checked", (told,)) if self.goals else None
+        self._shared_bytes = self.trial.function.static_shared_bytes + self.subject.shared
+        self.notes += notes(self._traffic, self.battery.first, self._shared_bytes)
+        return self.goals.missed(self._traffic, self._shared_bytes)
 
     def _praise(self) -> tuple[str, ...]:
         launches = self.battery.passed
@@ -173,10 +180,11 @@ class _Check:
         orders = {order for _, order in launches}
         bound = gamma(max(K for _, _, K in shapes))
         large = "" if any(n.name == "large sizes not tried" for n in self.notes) else (
-            "; a corner of matrices with more than 2^32 elements is right too")  # fmt: skip
+            "; a corner of matrices with more than 2³² elements is right too")  # fmt: skip
         return (
-            f"{len(shapes)} sizes from 1 x 1 x 1 up, {len(launches)} launches, warps in "
+            f"{len(shapes)} sizes from 1 × 1 × 1 up, {len(launches)} launches, warps in "
             f"{len(orders)} orders: no race, no access outside, every element of C written and "
             f"within its rounding-error bound, which grows with K (at most {bound:.0e} of the sum "
             f"of |A||B|){large}.",
+            *(self.goals.reached(self._traffic, self._shared_bytes) if self.goals else ()),
         )

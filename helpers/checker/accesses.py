@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from helpers.errors import TimeIsUp
-from helpers.replica import Program
 from helpers.sanitize import Finding, sanitize
 from helpers.simt import Fault
 
@@ -17,6 +17,7 @@ from .subject import Dim, Shape
 from .trial import NAMES, Attempt, Trial, size
 
 ENDLESS = "time", "deadlock"  # kinds of faults that take long to come
+LANES = 32
 
 
 @dataclass(frozen=True)
@@ -157,14 +158,14 @@ def _told(a: Attempt, f: Finding) -> tuple[str, ...]:
     return (f"With {size(a.shape)}: {_named(f.text)}{times}",)
 
 
-def before_values(a: Attempt, found: list[Finding], program: Program) -> Diagnosis | None:
+def before_values(found: list[Finding], a: Attempt, trial: Trial) -> Diagnosis | None:
     """What is wrong with the kernel whatever its result: barriers, races, strays."""
     by_kind: dict[str, list[Finding]] = {}
     for f in sorted(found, key=lambda f: "__syncthreads" not in f.advice):  # warps before lanes
         by_kind.setdefault(f.kind, []).append(f)
 
     def diagnosis(name: str, f: Finding, *more: str) -> Diagnosis:
-        lines = tuple(dict.fromkeys(f.lines)) if f.file == program.file else ()
+        lines = tuple(dict.fromkeys(f.lines)) if f.file == trial.program.file else ()
         return Diagnosis(name, (*_told(a, f), *more), lines)
 
     for kind in ("divergent barrier", "barriers do not match"):
@@ -174,15 +175,20 @@ def before_values(a: Attempt, found: list[Finding], program: Program) -> Diagnos
         return diagnosis("outside shared memory", by_kind["out of bounds"][0])
     writes = list(by_kind.get("write-after-write race", []))
     writes += by_kind.get("lanes write different values", [])
+    # Where arrays overlap, each line by itself stores to places of its own.
+    alone = not any(len(set(f.lines)) == 1 for f in writes if not _is_global(f))
     for f in writes:
-        if not _is_global(f) and len(set(f.lines)) == 2:
+        if alone and not _is_global(f) and len(set(f.lines)) == 2:
             return diagnosis("overlapping shared arrays", f, "Two stores of one phase, on two "
                              "lines, meet in the same place.")  # fmt: skip
+    several_warps = math.prod(trial.subject.block) > LANES
     early = by_kind.get("read-after-write race", [])
     late = by_kind.get("write-after-read race", [])
     for name, races in (("missing first barrier", early), ("missing second barrier", late)):
         for f in races:
             if not _is_global(f):
+                if several_warps and "__syncwarp" in f.advice:  # of warps there is no such race
+                    return diagnosis("missing __syncwarp", f)
                 both = early and late and not any(map(_is_global, early + late))
                 more = ("The other barrier is missing too.",) if both else ()
                 return diagnosis(name, f, *more)

@@ -131,7 +131,7 @@ class Battery:
         found = accesses.findings(a, self.trial) if a.observations or a.fault else []
         problem = None
         if a.fault is None or a.fault.kind == "barrier":
-            problem = accesses.before_values(a, found, self.trial.program)
+            problem = accesses.before_values(found, a, self.trial)
         if problem is not None and problem.name == "race in global memory":
             problem = self._stray_store(a, found, problem)
         if problem is None and not a.right:
@@ -310,6 +310,8 @@ class Battery:
                 values.other_product(a)
                 or values.part_of_the_sum(a)
                 or values.tiles_of_a_factor(a)
+                or values.rows_without_length(a, self.trial.subject.b_transposed)
+                or values.integers(a)
                 or values.precision(a)
             )
         if found is None and clean and self._passed(self.plan.square):

@@ -19,7 +19,7 @@ HINTS: dict[str, str] = {
     "divergent barrier": "Let all threads of the block come to the same __syncthreads(): no "
     "barrier inside an if that only some of them enter.",
     "return before a barrier": "Let threads outside C take part until the last barrier, and "
-    "skip only the store.",
+    "skip only the store: no return before, and no if around the loop.",
     "nothing written": "Store the sum in C[row * N + col].",
     "only zeros written": "Add the products to the sum, and store that sum.",
     "integer overflow": "Compute the index in 64 bits: (size_t)row * N + col.",
@@ -35,8 +35,8 @@ HINTS: dict[str, str] = {
     "elements never written": "See which thread should store these elements, and whether an "
     "array of sums is as long as the loops over it.",
     "K loop too long": "The last k is K - 1: see the loop's condition.",
-    "reads outside": "Guard the access: a thread with row >= M or col >= N, or a k >= K, has "
-    "nothing to read there. (One of them is enough: ||, not &&.)",
+    "reads outside": "Guard the access: read only where row < M && col < N, and k < K. (To leave "
+    "instead, one of them is enough: row >= M || col >= N.)",
     "writes outside": "Guard the store: if (row < M && col < N).",
     "outside shared memory": "See the array's size and the index, and the bytes of dynamic "
     "shared memory that the launch gives.",
@@ -48,16 +48,24 @@ HINTS: dict[str, str] = {
     "copy not waited for": "Wait for the copies with __pipeline_wait_prior(0) before the barrier.",
     "missing second barrier": "Put a __syncthreads() after the loop that reads the tile, before "
     "it is loaded anew.",
+    "missing __syncwarp": "Lanes of a warp are not in lockstep: put a __syncwarp() between what "
+    "one lane writes and another reads, and before it is written anew.",
     "race in shared memory": "Let each thread write elements of its own, or put a barrier "
     "between.",
     "race in global memory": "Nothing puts blocks in order: let each write its own elements of C.",
     "accumulator not initialised": "Begin with float sum = 0.0f; and store with =, not +=.",
     "transposed result": "Row-major: C[row * N + col] with row from y and col from x.",
-    "computes B·A": "A[row * K + k] * B[k * N + col]: rows of A, columns of B.",
+    "computes B·A": "A[row * K + k] * B[k * N + col]: rows of A, columns of B. "
+    "(Indices that count down columns, as in Fortran, do this too.)",
     "a factor is transposed": "A[row * K + k] * B[k * N + col], As[ty][k] * Bs[k][tx]: see the "
     "index of that factor, where it is stored and where it is read.",
     "tile does not advance": "Each step loads the next tile: k0 belongs in the index of both "
     "factors.",
+    "x and y mixed up in a load": "Along a row of A, and down a column of B, the tile has all k: "
+    "As[ty][tx] = A[row * K + k0 + tx], Bs[ty][tx] = B[(k0 + ty) * N + col].",
+    "row length forgotten": "Row-major: A[row * K + k], B[k * N + col]; a row further on is K, or "
+    "N, floats further on.",
+    "integer arithmetic": "float sum = 0.0f; and no int between the factors and C.",
     "K loop too short": "All k from 0 to K - 1 count; the number of tiles is (K + TILE - 1) / "
     "TILE.",
     "K loop starts late": "The first k is 0.",
@@ -78,11 +86,20 @@ HINTS: dict[str, str] = {
     "compute-sanitizer.",
     "cannot be checked": "The engine cannot run this kernel; it says why.",
     # Goals that a right kernel may be asked to reach.
-    "bank conflicts": "Let the lanes of a warp use different banks: pad the rows of the tile.",
-    "too many sectors": "Let neighbouring threads read neighbouring floats, and read them once.",
+    "bank conflicts": "Let the lanes of a warp use different banks: pad the rows of the tile, or "
+    "swizzle them.",
+    "too many sectors": "Let neighbouring threads read neighbouring floats, and use a word "
+    "that has been read for more than one product.",
+    "too many wavefronts": "Keep words that have been read from shared memory in registers, and "
+    "use each for more than one product.",
+    "too many barriers": "Do more between two barriers, or take turns with two pairs of tiles.",
+    "too much shared memory": "Make the arrays smaller: each element needs one place.",
 }
 # What an exercise is before it is done.
-NOT_DONE = "nothing written", "only zeros written", "bank conflicts", "too many sectors"
+NOT_DONE = (
+    "nothing written", "only zeros written", "bank conflicts", "too many sectors",
+    "too many wavefronts", "too many barriers", "too much shared memory",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

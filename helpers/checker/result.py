@@ -13,6 +13,8 @@ from .diagnosis import NOT_DONE, Diagnosis
 from .traffic import Note
 
 WIDTH = 96
+# Behind a verdict in white, readable from the last row in a light and a dark theme.
+COLOURS = {"PASS": "#00704a", "FAIL": "#b8390e", "Not done yet": "#6b5900"}
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,17 @@ class Result:
         return {"text/plain": str(self), "text/html": self._html()}
 
     def _html(self) -> str:
-        parts = [f"<b>{html.escape(self.heading)}</b>"]
+        rest = self.heading.removeprefix(f"{self.verdict}: ")
+        badge = (f'<span style="background: {COLOURS[self.verdict]}; color: white; '
+                 f'padding: 2px 8px; border-radius: 4px">{self.verdict}</span>')  # fmt: skip
+        parts = [f"<b>{badge} {html.escape(rest)}</b>"]
         parts += [html.escape(text).replace("\n", "<br>") for text in self.evidence]
         page = "<p>" + "<br>".join(parts) + "</p>" + self._marked(self.lines, "error")
         if self.hint:
             page += f"<p><b>Hint:</b> {html.escape(self.hint)}</p>"
         for note in self.notes:
-            page += f"<p>{html.escape(str(note))}</p>" + self._marked(note.lines, "note")
+            text = html.escape(f"{note.name}: {note.text}")
+            page += f"<p><b>Note:</b> {text}</p>" + self._marked(note.lines, "note")
         return page
 
     def _marked(self, lines: tuple[int, ...], severity: str) -> str:
@@ -98,6 +104,12 @@ def _with_transposed_b(text: str) -> str:
         ("B is K x N", "B is N x K"),
         ("columns of B", "rows of B"),
         ("* Bs[k][tx]", "* Bs[tx][k]"),
+        ("tile of B has one k only in each column: threadIdx.x stands in the index where "
+         "threadIdx.y belongs", "tile of B has one k only in each row: threadIdx.y stands in the "
+         "index where threadIdx.x belongs"),
+        ("Along a row of A, and down a column of B,", "Along a row of A, and of B,"),
+        ("B[(k0 + ty) * N + col]", "B[b_row * K + k0 + tx]"),
+        ("K, or N, floats", "K floats"),
     ):
         text = text.replace(old, new)
     return text

@@ -1,4 +1,4 @@
-"""What a right kernel does with memory: notes on it, and goals that may be set."""
+"""What a right kernel does with memory, counted, and notes on it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from helpers import simt
 from helpers.sandbox import function_named
 from helpers.simt.codegen import Instruments
 
-from .diagnosis import Diagnosis
 from .subject import Subject
-from .trial import Attempt, matrices, pack, size
+from .trial import Attempt, matrices, pack
 
 # Multiples of usual tiles, and of a sector and of all banks; several blocks, several tiles of K.
 SHAPE = 128, 128, 128
@@ -45,6 +44,7 @@ class Use:
 
     @property
     def extra(self) -> int:
+        """Units beyond the ideal."""
         return self.units - self.ideal
 
 
@@ -56,6 +56,8 @@ class Traffic:
         self._memory = simt.Memory(1 << 26)
         self._function = function_named(simt.Module(ptx, self._memory), subject.entry)
         self._uses: dict[tuple[str, str, int], Use] = {}
+        self.barriers = 0  # times that a warp has come to one
+        self.stored_bytes = 0  # by all threads, to global memory
 
     def compile(self) -> None:
         """Makes the code that counts."""
@@ -74,8 +76,14 @@ class Traffic:
             self.subject.grid(M, N), self.subject.block, pack(self._function, starts, SHAPE),
             self.subject.shared,
         )  # fmt: skip
+        self.barriers = sum(
+            block.runs for block in counts.blocks for i in block.instructions
+            if i.opcode in ("bar", "barrier") and "warp" not in i.modifiers
+        )  # fmt: skip
         for access in counts.accesses:
             for space, cost in access.costs.items():
+                if space == "global" and access.operation == "store":
+                    self.stored_bytes += cost.lanes * access.size
                 key = space, access.operation, access.instruction.line
                 old = self._uses.get(key, Use(key[2], 0, 0, 0))
                 self._uses[key] = Use(key[2], old.requests + cost.requests, old.units + cost.units,
@@ -102,6 +110,10 @@ def notes(traffic: Traffic, a: Attempt, declared: int) -> list[Note]:
             found.append(Note("uncoalesced", f"line {use.line} takes {use.units / use.requests:.1f}"
                               f" sectors per request, {use.ideal / use.requests:.1f} would hold its"
                               " bytes", (use.line,)))  # fmt: skip
+    times = traffic.stored_bytes / (4 * SHAPE[0] * SHAPE[1])
+    if times >= 1.5:
+        found.append(Note("stored several times", f"each element of C is stored {times:.1f} times: "
+                          "by several threads, or in each step of a loop?"))  # fmt: skip
     conflicts = [use for use in traffic.uses("shared") if use.extra]
     for use in conflicts:
         found.append(Note("bank conflicts", f"line {use.line} takes "
@@ -122,28 +134,3 @@ def _unused(stored: np.ndarray) -> int:
         return 0
     last = int(np.flatnonzero(stored)[-1]) + 1
     return len(stored) - last if stored[:last].all() and len(stored) - last > 3 else 0
-
-
-def goal_no_conflicts(traffic: Traffic) -> Diagnosis | None:
-    """That there are shared accesses, without bank conflicts."""
-    total = traffic.total("shared")
-    if not total.requests:
-        return Diagnosis("bank conflicts", ("The product is right, but nothing goes through shared "
-                                            "memory.",))  # fmt: skip
-    if not total.extra:
-        return None
-    lines = tuple(use.line for use in traffic.uses("shared") if use.extra)
-    return Diagnosis("bank conflicts", (
-        f"The product is right, but with {size(SHAPE)} its {total.requests:,} shared accesses take "
-        f"{total.units:,} wavefronts, {total.extra:,} too many.",), lines)  # fmt: skip
-
-
-def goal_sectors(traffic: Traffic, most: int) -> Diagnosis | None:
-    """That fewer than so many sectors of global memory are asked for."""
-    total = traffic.total("global")
-    if total.units < most:
-        return None
-    lines = tuple(use.line for use in traffic.uses("global") if use.extra > 0)
-    return Diagnosis("too many sectors", (
-        f"The product is right, but with {size(SHAPE)} it takes {total.units:,} sectors of global "
-        f"memory; the goal is fewer than {most:,}.",), lines)  # fmt: skip

@@ -32,9 +32,10 @@ def other_product(a: Attempt) -> Diagnosis | None:
 
 
 def tiles_of_a_factor(a: Attempt) -> Diagnosis | None:
-    """C is the product with the tiles of one factor transposed, or always the first one."""
+    """C is the product with tiles of one factor that are not those they should be: transposed,
+    always the first one, moving on by 1, or filled with one element for each row or column."""
     M, N, K = a.shape
-    k = np.arange(K)
+    k, row, column = np.arange(K), np.arange(M)[:, None], np.arange(N)
     for tile in (1, *TILES):
         for name, X, Y in (("A", a.A[:, k % tile], a.B), ("B", a.A, a.B[k % tile])):
             if tile < K and close(a.C, X, Y).all():
@@ -44,12 +45,54 @@ def tiles_of_a_factor(a: Attempt) -> Diagnosis | None:
                     f"{name} has only {what}, over and over.",))  # fmt: skip
         if M % tile or N % tile or K % tile or tile == 1:
             continue
+        slow = k // tile + k % tile
+        for name, X, Y in (("A", a.A[:, slow], a.B), ("B", a.A, a.B[slow])):
+            if tile < K and close(a.C, X, Y).all():
+                return Diagnosis("tile does not advance", (
+                    f"With {size(a.shape)}, every element of C is that of a product in which the "
+                    f"tile of {name} moves on by 1 k each step, not by {tile}.",))  # fmt: skip
+        start = k // tile * tile
+        for name, index, wanted, X, Y in (
+            ("A", "threadIdx.y", "threadIdx.x", a.A[row, start + row % tile], a.B),
+            ("B", "threadIdx.x", "threadIdx.y", a.A, a.B[start[:, None] + column % tile, column]),
+        ):
+            if close(a.C, X, Y).all():
+                return Diagnosis("x and y mixed up in a load", (
+                    f"With {size(a.shape)}, every element of C is that of a product in which each "
+                    f"{tile} x {tile} tile of {name} has one k only in each "
+                    f"{'row' if name == 'A' else 'column'}: {index} stands in the index where "
+                    f"{wanted} belongs.",))  # fmt: skip
         for name, X, Y in (("A", _turned(a.A, tile), a.B), ("B", a.A, _turned(a.B, tile))):
             if close(a.C, X, Y).all():
                 return Diagnosis("a factor is transposed", (
                     f"With {size(a.shape)}, every element of C is that of a product in which each "
                     f"{tile} x {tile} tile of {name} is transposed.",))  # fmt: skip
     return None
+
+
+def rows_without_length(a: Attempt, transposed: bool) -> Diagnosis | None:
+    """C is the product with A[row + k] for A[row * K + k], or B[k + col] for B[k * N + col].
+    transposed: B is given as N x K."""
+    M, N, K = a.shape
+    k = np.arange(K)
+    given = a.B.T if transposed else a.B
+    A = a.A.reshape(-1)[np.minimum(np.arange(M)[:, None] + k, M * K - 1)]
+    B = given.reshape(-1)[np.minimum(k[:, None] + np.arange(N), K * N - 1)]
+    for what, X, Y in (
+        ("A[row + k]", A, a.B), ("B[k + col]", a.A, B), ("A[row + k] and B[k + col]", A, B),
+    ):  # fmt: skip
+        if close(a.C, X, Y).all():
+            return Diagnosis("row length forgotten", (f"With {size(a.shape)}, every element of C "
+                             f"is that of a product with {what}.",))  # fmt: skip
+    return None
+
+
+def integers(a: Attempt) -> Diagnosis | None:
+    """C has no fractions, though A·B has."""
+    if not a.C.any() or (a.C != np.rint(a.C)).any() or a.right:
+        return None
+    return Diagnosis("integer arithmetic", (f"With {size(a.shape)}, all elements of C are whole "
+                     "numbers: sums, or products, are kept in an int.",))  # fmt: skip
 
 
 def _turned(X: np.ndarray, tile: int) -> np.ndarray:
@@ -232,9 +275,19 @@ def wrong_result(a: Attempt, tile: tuple[int, int]) -> Diagnosis:
     factor = _factor(a)
     if factor:
         evidence.append(f"C is {factor:.6g} times A·B.")
-    elif (a.C == np.rint(a.C)).all():
-        evidence.append("All elements of C are whole numbers: is the sum an int?")
+    elif close(a.C, *_side_by_side(a)).all():
+        evidence.append("C is the sum of A's row and B's column: + stands where * belongs.")
+    elif not (a.C < 0).any() and close(a.C, a.A, a.B)[a.product > 0].all():
+        evidence.append("Where A·B is negative, C is not: is there a maximum, or a test of signs?")
     return Diagnosis("wrong result", tuple(evidence))
+
+
+def _side_by_side(a: Attempt) -> tuple[np.ndarray, np.ndarray]:
+    """Two factors whose product is the sum of A's row and B's column."""
+    M, N, _ = a.shape
+    X = np.concatenate([a.A, np.ones_like(a.B.T, shape=(M, a.B.shape[0]))], axis=1)
+    Y = np.concatenate([np.ones_like(a.A.T, shape=(a.A.shape[1], N)), a.B], axis=0)
+    return X, Y
 
 
 def _first(a: Attempt, row: int, column: int) -> np.ndarray:

@@ -329,7 +329,36 @@ WRONG: dict[str, Mutant] = {
     "tile of B stays the first": _m(
         "tiled", "tile does not advance", ("(size_t)(k0 + ty) * N", "(size_t)ty * N")
     ),
-    "sum is an int": _m("naive", "wrong result", ("float sum = 0.0f", "int sum = 0")),
+    "sum is an int": _m("naive", "integer arithmetic", ("float sum = 0.0f", "int sum = 0")),
+    "product is an int": _m(
+        "tiled", "integer arithmetic", ("As[ty][k] * Bs[k][tx]", "int(As[ty][k] * Bs[k][tx])")
+    ),
+    "all three column by column": _m(
+        "naive",
+        "computes B·A",
+        (A_AT, "A[(size_t)k * M + row]"),
+        (B_AT, "B[(size_t)col * K + k]"),
+        (C_AT, "C[(size_t)col * M + row]"),
+    ),
+    "A without the length of its rows": _m("naive", "row length forgotten", (A_AT, "A[row + k]")),
+    "both without the length of their rows": _m(
+        "naive", "row length forgotten", (A_AT, "A[row + k]"), (B_AT, "B[k + col]")
+    ),
+    "load of B with x for y": _m(
+        "tiled",
+        "x and y mixed up in a load",
+        (LOAD_B, "(k0 + tx < K && col < N) ? B[(size_t)(k0 + tx) * N + col] : 0.0f"),
+    ),
+    "load of A with y for x": _m(
+        "tiled",
+        "x and y mixed up in a load",
+        (LOAD_A, "(row < M && k0 + ty < K) ? A[(size_t)row * K + (k0 + ty)] : 0.0f"),
+    ),
+    "tile of A moves on by one": _m(
+        "tile_count", "tile does not advance", ("t * T + x", "t + x")
+    ),
+    "plus for times": _m("naive", "wrong result", (PRODUCT, f"{A_AT} + {B_AT}")),
+    "never negative": _m("naive", "wrong result", ("= sum;", "= sum > 0 ? sum : 0;")),
     "sum is subtracted": _m("naive", "wrong result", ("sum +=", "sum -=")),
     "scaled a little": _m("naive", "wrong result", ("= sum;", "= sum * 1.0001f;")),
     "product in half": _m(
@@ -448,6 +477,12 @@ WRONG: dict[str, Mutant] = {
         "dynamic_shared",
         "outside shared memory",
         ("Bs = tiles + T * T", "Bs = tiles + T * T * sizeof(float)"),
+    ),
+    "one sum for the block": _m(
+        "naive", "race in shared memory", ("float sum = 0.0f;", "__shared__ float sum; sum = 0.0f;")
+    ),
+    "lanes without __syncwarp": _m(
+        "rows_of_warps", "missing __syncwarp", ("        __syncwarp();\n", "")
     ),
     "all write one place": _m("tiled", "race in shared memory", ("As[ty][tx] =", "As[0][tx] =")),
     # -- between blocks

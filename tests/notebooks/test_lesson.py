@@ -1,7 +1,11 @@
 """Predictions are answered, and a reader's kernel is checked as the lesson's own cell does it."""
 
+import re
+from pathlib import Path
+
 import nbformat
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from helpers import lesson
 from helpers.checker import Result, check
@@ -11,32 +15,56 @@ from tests.notebooks.regenerate import NOTEBOOKS
 
 BENCHMARKS = "05-benchmarking.ipynb"  # its exercise is in Python: tests/test_paper_gpu.py
 LESSONS = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb") if path.name != BENCHMARKS)
+# What the check of each exercise says before it is begun.
 NOT_BEGUN = {
-    "01-naive.ipynb": "nothing written",
-    "02-tiling.ipynb": "only zeros written",
-    "03-bank-conflicts.ipynb": "bank conflicts",
-    "04-syncthreads.ipynb": "missing second barrier",
+    ("01-naive.ipynb", 1): "nothing written",
+    ("01-naive.ipynb", 2): "nothing written",
+    ("01-naive.ipynb", 3): "nothing written",
+    ("02-tiling.ipynb", 1): "only zeros written",
+    ("02-tiling.ipynb", 2): "too many sectors",
+    ("02-tiling.ipynb", 3): "nothing written",
+    ("03-bank-conflicts.ipynb", 1): "bank conflicts",
+    ("03-bank-conflicts.ipynb", 2): "bank conflicts",
+    ("03-bank-conflicts.ipynb", 3): "nothing written",
+    ("04-syncthreads.ipynb", 1): "missing second barrier",
+    ("04-syncthreads.ipynb", 2): "missing __syncwarp",
+    ("04-syncthreads.ipynb", 3): "nothing written",
 }
 
 
-def kernel_of(path) -> str:
-    """The CUDA C of a notebook's %%cuda cell."""
-    for cell in nbformat.read(path, as_version=4).cells:
-        if cell.source.startswith("%%cuda"):
-            return cell.source.partition("\n")[2]
-    raise AssertionError(f"{path} has no %%cuda cell")
+def cell(path: Path, cell_id: str) -> str:
+    """The text of a notebook's cell."""
+    for found in nbformat.read(path, as_version=4).cells:
+        if found.id == cell_id:
+            return found.source
+    raise AssertionError(f"{path.name} has no cell {cell_id}")
 
 
-def solution(lesson: str) -> str:
-    return kernel_of(NOTEBOOKS / "solutions" / lesson)
+def exercise(lesson: str, number: int) -> str:
+    """The %%cuda cell of an exercise as it is handed out."""
+    return cell(NOTEBOOKS / lesson, f"exercise-{number}-kernel")
 
 
-def checked(lesson: str, source: str) -> Result:
-    """What the lesson's own check says of a kernel."""
-    for cell in nbformat.read(NOTEBOOKS / lesson, as_version=4).cells:
-        if cell.source.startswith("check("):
-            return eval(cell.source, {"check": check, "matmul_nt": (source, "matmul_nt")})
-    raise AssertionError(f"{lesson} has no check")
+def solution(lesson: str, number: int) -> str:
+    """The %%cuda cell that solves it."""
+    return cell(NOTEBOOKS / "solutions" / lesson, f"kernel-{number}")
+
+
+@pytest.fixture
+def checked(tmp_path, monkeypatch):
+    """Runs a %%cuda cell and the check of an exercise, as the notebook does."""
+    monkeypatch.setattr("helpers.magics.WORK_FOLDER", tmp_path)
+    shell = InteractiveShell()
+    shell.extension_manager.load_extension("helpers")
+    shell.push({"check": check})
+
+    def run(lesson: str, number: int, source: str) -> Result:
+        options, _, code = source.partition("\n")
+        shell.run_cell_magic("cuda", options.removeprefix("%%cuda "), code + "\n")
+        return shell.ev(cell(NOTEBOOKS / lesson, f"exercise-{number}-check"))
+
+    yield run
+    InteractiveShell.clear_instance()
 
 
 @pytest.mark.parametrize("prediction, text", [
@@ -53,57 +81,120 @@ def test_an_answer_that_is_a_truth_value_reads_as_one(capsys):
     assert capsys.readouterr().out == "Answer: True. You predicted False.\n"
 
 
-@pytest.mark.parametrize("lesson", LESSONS)
-def test_the_exercise_as_it_is_handed_out_is_not_done_yet(lesson):
-    result = checked(lesson, kernel_of(NOTEBOOKS / lesson))
-    assert result.diagnosis == NOT_BEGUN[lesson]
+def test_every_exercise_is_known():
+    ids = {(path, c.id) for path in LESSONS
+           for c in nbformat.read(NOTEBOOKS / path, as_version=4).cells}  # fmt: skip
+    assert {(path, f"exercise-{n}-kernel") for path, n in NOT_BEGUN} == {
+        (path, i) for path, i in ids if i.startswith("exercise-") and i.endswith("-kernel")
+    }
 
 
-@pytest.mark.parametrize("lesson", LESSONS)
-def test_the_solution_passes(lesson):
-    assert checked(lesson, solution(lesson))
+@pytest.mark.parametrize("lesson, number", NOT_BEGUN)
+def test_the_exercise_as_it_is_handed_out_is_not_done_yet(checked, lesson, number):
+    result = checked(lesson, number, exercise(lesson, number))
+    assert result.diagnosis == NOT_BEGUN[lesson, number]
 
 
+@pytest.mark.parametrize("lesson, number", NOT_BEGUN)
+def test_the_solution_passes(checked, lesson, number):
+    result = checked(lesson, number, solution(lesson, number))
+    assert result, f"\n{result}"
+
+
+# (lesson, exercise, what of the solution is replaced, by what, diagnosis)
 WRONG_ANSWERS = [
-    ("01-naive.ipynb", "row < M && ", "", "reads outside A"),
-    ("01-naive.ipynb", "col * K", "row * K", "wrong result"),
-    ("01-naive.ipynb", "B[(size_t)col * K + k]", "B[(size_t)k * N + col]",
+    ("01-naive.ipynb", 1, "row < M && ", "", "reads outside A"),
+    ("01-naive.ipynb", 1, "col * K", "row * K", "wrong result"),
+    ("01-naive.ipynb", 1, "B[(size_t)col * K + k]", "B[(size_t)k * N + col]",
      "a factor is transposed"),
-    ("01-naive.ipynb", "k < K", "k < K - 1", "K loop too short"),
-    ("01-naive.ipynb", "k < K", "k <= K", "K loop too long"),
-    ("01-naive.ipynb", "sum;", "sum", "does not compile"),
-    ("01-naive.ipynb", "matmul_nt", "mine", "no such kernel"),
-    ("01-naive.ipynb", "int K)", "int K, int L)", "wrong signature"),
-    ("02-tiling.ipynb", "Bs[tx][k]", "Bs[k][tx]", "a factor is transposed"),
-    ("02-tiling.ipynb", "b_row < N && k0 + tx < K", "true", "reads outside B"),
-    ("02-tiling.ipynb", "int b_row = blockIdx.x * TILE + ty", "int b_row = blockIdx.y * TILE + ty",
+    ("01-naive.ipynb", 1, "k < K", "k < K - 1", "K loop too short"),
+    ("01-naive.ipynb", 1, "k < K", "k <= K", "K loop too long"),
+    ("01-naive.ipynb", 1, "int K)", "int K, int L)", "wrong signature"),
+    ("01-naive.ipynb", 2, "row < M && col + 32 < N", "first", "reads outside B"),
+    ("01-naive.ipynb", 2, "blockIdx.x * 64", "blockIdx.x * 32", "elements never written"),
+    ("01-naive.ipynb", 2, "row * N + col + 32] = sum1", "row * N + col + 32] = sum0",
      "wrong result"),
-    ("03-bank-conflicts.ipynb", "Bs[ty * ROW", "Bs[ty * TILE",
+    ("01-naive.ipynb", 2, "row < M && col < N, ", "true, ", "reads outside B"),
+    ("01-naive.ipynb", 3, "if (row + 8 * i < M) sum", "sum", "reads outside A"),
+    ("01-naive.ipynb", 3, "if (row + 8 * i < M) C", "if (row + 24 < M) C",
+     "last partial tile not written"),
+    ("01-naive.ipynb", 3, "sum[ROWS] = {}", "sum[ROWS]", "accumulator not initialised"),
+    ("02-tiling.ipynb", 1, "Bs[tx][k]", "Bs[k][tx]", "a factor is transposed"),
+    ("02-tiling.ipynb", 1, "b_row < N && k0 + tx < K", "true", "reads outside B"),
+    ("02-tiling.ipynb", 1, "int b_row = blockIdx.x * TILE + ty",
+     "int b_row = blockIdx.y * TILE + ty", "wrong result"),
+    ("02-tiling.ipynb", 2, "    if (low < M && col < N) C", "    C", "writes outside C"),
+    ("02-tiling.ipynb", 2, "(low < M && k0 + tx < K)", "(row < M && k0 + tx < K)",
+     "reads outside A"),
+    ("02-tiling.ipynb", 2, "sum1 += As[ty + TILE][k]", "sum1 += As[ty + 1][k]", "wrong result"),
+    ("02-tiling.ipynb", 2, "As[ty + TILE][tx] = ", "As[ty][tx] = ",
      "read where nothing is stored"),
-    ("03-bank-conflicts.ipynb", "TILE + 1", "TILE + 2", "bank conflicts"),
-    ("03-bank-conflicts.ipynb", "row < M && col", "col", "writes outside C"),
-    ("04-syncthreads.ipynb", "{\n    __shared__",
-     "{\n    if (threadIdx.y > 8) return;\n    __shared__",
-     "return before a barrier"),
-    ("04-syncthreads.ipynb", "[tx][k];\n        __syncthreads();", "[tx][k];",
+    ("02-tiling.ipynb", 3, "--tile 64,64", "--tile 64,32", "too many sectors"),
+    ("02-tiling.ipynb", 3, "        __syncthreads();\n    }", "    }", "missing second barrier"),
+    ("02-tiling.ipynb", 3, "As[2 * T][T],", "As[2 * T][T + 1],", "too much shared memory"),
+    ("03-bank-conflicts.ipynb", 1, "Bs[ty * ROW", "Bs[ty * TILE",
+     "read where nothing is stored"),
+    ("03-bank-conflicts.ipynb", 1, "TILE + 1", "TILE + 2", "bank conflicts"),
+    ("03-bank-conflicts.ipynb", 1, "row < M && col", "col", "writes outside C"),
+    ("03-bank-conflicts.ipynb", 2, "k ^ tx", "k ^ ty", "wrong result"),
+    ("03-bank-conflicts.ipynb", 2, "tx ^ ty", "tx", "wrong result"),
+    ("03-bank-conflicts.ipynb", 2, "tx ^ ty", "tx + ty", "outside shared memory"),
+    ("03-bank-conflicts.ipynb", 3, "[T + 1]", "[T]", "bank conflicts"),
+    ("03-bank-conflicts.ipynb", 3, "blockIdx.x * 2 * T + ty + i", "blockIdx.x * 2 * T + ty",
+     "wrong result"),
+    ("03-bank-conflicts.ipynb", 3, "row + i / 2 * T < M && ", "", "writes outside C"),
+    ("04-syncthreads.ipynb", 1, "{\n    __shared__",
+     "{\n    if (threadIdx.y > 8) return;\n    __shared__", "return before a barrier"),
+    ("04-syncthreads.ipynb", 1, "[tx][k];\n        __syncthreads();", "[tx][k];",
      "missing second barrier"),
-    ("04-syncthreads.ipynb", "    if (row < M && col < N) C", "    C", "writes outside C"),
+    ("04-syncthreads.ipynb", 1, "    if (row < M && col < N) C", "    C", "writes outside C"),
+    ("04-syncthreads.ipynb", 2, "__syncwarp();", "__threadfence_block();", "missing __syncwarp"),
+    ("04-syncthreads.ipynb", 2, "if (lane < i) s", "s", "outside shared memory"),
+    ("04-syncthreads.ipynb", 2, "i = 16", "i = 8", "wrong result"),
+    ("04-syncthreads.ipynb", 3, "now ^= 1;", "", "missing second barrier"),
+    ("04-syncthreads.ipynb", 3, "        __syncthreads();\n", "", "missing first barrier"),
+    ("04-syncthreads.ipynb", 3, "now ^= 1;", "__syncthreads();", "too many barriers"),
 ]  # fmt: skip
 
 
+def test_there_are_three_wrong_answers_to_each_exercise():
+    for which in NOT_BEGUN:
+        assert sum(wrong[:2] == which for wrong in WRONG_ANSWERS) >= 3
+
+
 @pytest.mark.engine
-@pytest.mark.parametrize("lesson, old, new, diagnosis", WRONG_ANSWERS)
-def test_a_wrong_answer_gets_its_diagnosis(lesson, old, new, diagnosis):
-    source = solution(lesson)
+@pytest.mark.parametrize("lesson, number, old, new, diagnosis", WRONG_ANSWERS)
+def test_a_wrong_answer_gets_its_diagnosis(checked, lesson, number, old, new, diagnosis):
+    source = solution(lesson, number)
     assert old in source
-    result = checked(lesson, source.replace(old, new))
+    result = checked(lesson, number, source.replace(old, new))
     assert result.diagnosis == diagnosis, f"\n{result}"
 
 
-def test_exercise_3_without_shared_memory_is_not_done():
-    result = checked("03-bank-conflicts.ipynb", solution("01-naive.ipynb"))
-    assert result.diagnosis == "bank conflicts"
-    assert "nothing goes through shared memory" in str(result)
+@pytest.mark.parametrize("lesson, number, other, diagnosis", [
+    ("01-naive.ipynb", 3, ("01-naive.ipynb", 2), "too many sectors"),
+    ("02-tiling.ipynb", 3, ("02-tiling.ipynb", 2), "too many sectors"),
+    ("03-bank-conflicts.ipynb", 1, ("01-naive.ipynb", 1), "bank conflicts"),
+    ("03-bank-conflicts.ipynb", 2, ("03-bank-conflicts.ipynb", 1), "too much shared memory"),
+    ("03-bank-conflicts.ipynb", 3, ("03-bank-conflicts.ipynb", 2), "too many wavefronts"),
+    ("04-syncthreads.ipynb", 3, ("01-naive.ipynb", 3), "too many sectors"),
+])
+def test_the_kernel_of_another_exercise_does_not_reach_the_goal(
+    checked, lesson, number, other, diagnosis
+):
+    wanted = cell(NOTEBOOKS / lesson, f"exercise-{number}-check").split("(")[1].split(",")[0]
+    own = re.search(r"void (\w+)", solution(*other))[1]
+    assert checked(lesson, number, solution(*other).replace(own, wanted)).diagnosis == diagnosis
+
+
+@pytest.mark.parametrize("old, new, said", [
+    ("sum;", "sum", 'my_nt.cu(12): error: expected a ";"'),
+    ("matmul_nt", "mine", "name 'matmul_nt' is not defined"),
+])
+def test_a_cell_that_does_not_compile_or_has_another_name_says_so(checked, old, new, said):
+    source = solution("01-naive.ipynb", 1)
+    with pytest.raises(Exception, match=re.escape(said)):
+        checked("01-naive.ipynb", 1, source.replace(old, new))
 
 
 def test_recorded_times_are_shown_if_all_are_on_record(monkeypatch, capsys):
