@@ -144,7 +144,8 @@ def sweep(
                 run = _Size(size, card, meter, seconds or (0.3 if gpu else 0.05), gpu)
                 rows += run.rows(subjects, modes, progress)
         if gpu:
-            _check_growth(rows, card)
+            tiles = {s.name: s.tile for s in subjects if isinstance(s, Kernel)}
+            _check_growth(rows, card, tiles)
         results = []
         if fingerprints:
             ours = [subject for subject in subjects if isinstance(subject, Kernel)]
@@ -329,14 +330,16 @@ def _row(
     return row
 
 
-def _check_growth(rows: list[dict[str, Any]], card: Card) -> None:
-    """Refuses a kernel whose times do not grow with the work."""
+def _check_growth(
+    rows: list[dict[str, Any]], card: Card, tiles: dict[str, tuple[int, int]]
+) -> None:
+    """Refuses a kernel whose times do not grow with the work. tiles: of C, by kernel."""
     for kernel in dict.fromkeys(row["kernel"] for row in rows):
         for mode in MODES:
             times = [((row["M"], row["N"], row["K"]), row["median_ms"]) for row in rows
                      if (row["kernel"], row["mode"]) == (kernel, mode)]  # fmt: skip
             try:
-                check_growth(times, card)
+                check_growth(times, card, tiles.get(kernel, (1, 1)))
             except Impossible as error:
                 raise type(error)(f"kernel {kernel!r}, {mode}: {error}") from None
 

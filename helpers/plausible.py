@@ -127,19 +127,28 @@ def fills(M: int, N: int, card: Card) -> bool:
     return int(M) * int(N) >= 2048 * card.multiprocessors
 
 
-def check_growth(times: Sequence[tuple[Size, float]], card: Card) -> None:
+def check_growth(
+    times: Sequence[tuple[Size, float]], card: Card, tile: tuple[int, int] = (1, 1)
+) -> None:
     """Refuse times of one kernel that do not grow with the work.
 
-    times: (M, N, K) and milliseconds, in any order. Two sizes are compared where both fill the
-    card and one is at least eight times the work of the other: it must take twice as long at
-    least, since a full card cannot do four times as much in a second. Raises DoesNotGrow.
+    times: (M, N, K) and milliseconds, in any order. tile: rows and columns of C that a block
+    computes. Two sizes are compared where both fill the card, with a block for every
+    multiprocessor too, and one is at least eight times the work of the other: it must take twice
+    as long at least, since a full card cannot do four times as much in a second. Raises
+    DoesNotGrow.
     """
     for size, ms in times:
         if not (isinstance(size, Sequence) and len(size) == 3):
             raise WrongType(f"size={size!r}: write ((M, N, K), milliseconds) for each time")
         if not ms > 0:
             raise Impossible(f"M, N, K = {_text(size)}: {ms} ms is no time")
-    full = [(size, ms) for size, ms in times if fills(size[0], size[1], card)]
+    full = [
+        (size, ms)
+        for size, ms in times
+        if fills(size[0], size[1], card)
+        and -(-size[0] // tile[0]) * -(-size[1] // tile[1]) >= card.multiprocessors
+    ]
     for small, short in full:
         for large, long in full:
             work = flops_of(*large) / flops_of(*small)

@@ -391,6 +391,8 @@ def _copied(found: Replica, k: int, argument: Any) -> _Pointer | np.generic:
     """An argument for the engine; what it points to is copied."""
     if type(argument).__module__ == "pycuda.driver":  # In, Out, InOut of an array
         argument = getattr(argument, "array", argument)
+    if isinstance(argument, np.ndarray) and argument.dtype.fields and argument.ndim == 0:
+        argument = argument[()]  # a structure or PyCUDA's make_float4(…), by value
     if isinstance(argument, np.generic):
         return _scalar(found, k, argument)
     if isinstance(argument, np.ndarray):

@@ -126,7 +126,7 @@ def test_vectors_and_structures_lie_where_c_puts_them(arrays):
 
 def test_what_cannot_be_packed_is_told_where_the_types_are_not_known(arrays):
     k = bind("#define ARGUMENT(t) t x\n__global__ void k(ARGUMENT(int)) { }", block=1)["k"]
-    with pytest.raises(TypeError, match="kernel k: PyCUDA says invalid type on parameter #0"):
+    with pytest.raises(TypeError, match=r"invalid type on parameter #0|write np\.int32\(3\)"):
         k(3, grid=1)
 
 

@@ -166,6 +166,8 @@ def test_time_that_does_not_grow() -> None:
 def test_a_card_that_is_not_full_may_take_as_long() -> None:
     assert not fills(256, 256, H200)
     assert fills(1024, 1024, H200)
+    # 32 blocks of 128 x 256 leave most of 132 multiprocessors idle.
+    check_growth([(square(1024), 0.17), (square(2048), 0.33)], H200, tile=(128, 256))
     check_growth([(square(64), 0.006), (square(128), 0.006), (square(256), 0.006)], H200)
     check_growth([(square(256), 0.02), (square(1024), 0.03)], H200)
 

@@ -334,3 +334,12 @@ def test_dynamic_shared_memory(module):
     assert (a == np.arange(32)[::-1]).all() and p.total("shared").requests == 2
     with pytest.raises(simt.Fault, match="0 bytes of shared memory"):
         profile(module.get_function("reverse"), a, **SHAPE)
+
+
+def test_vectors_of_pycuda_are_values(autoinit):
+    import pycuda.gpuarray as gpuarray
+
+    source = "__global__ void f(float4 v, float *x) { x[0] = v.x + 10 * v.w; }"
+    x = np.zeros(1, np.float32)
+    profile((source, "f"), gpuarray.vec.make_float4(1, 2, 3, 4), x, grid=1, block=1, write=True)
+    assert x[0] == 41
