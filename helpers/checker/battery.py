@@ -217,23 +217,32 @@ class Battery:
         if unset:
             f = unset[0]
             edges = self._passed(self.plan.few_k) and self._passed(self.plan.odd_k)
-            copies = any(i.opcode == "cp" for b in self.trial.function.graph().blocks
-                         for i in b.instructions)  # fmt: skip
             if edges:
                 name = "tile not completely loaded"
-            elif copies and not self.passed:
+            elif self._copies() and not self.passed:
                 name = "copy not waited for"
             elif self._passed(self.plan.square):
                 name = "missing zero fill"
             else:
                 name = "read where nothing is stored"
             return Diagnosis(name, (*accesses.told(a, f), told), f.lines)
+        copies = self._copies("shared", "shared::cta")
+        if copies and not self._copies("wait_group", "wait_all", "mbarrier"):
+            return Diagnosis("copy not waited for", ("The kernel copies by cp.async and never "
+                             "waits for it.", told), copies)  # fmt: skip
         lines = self._unset_registers()
         if lines is not None:
             return Diagnosis("accumulator not initialised", (
                 "A variable is added to before anything is stored in it: unset registers hold NaN "
                 "in this check.", told), lines)  # fmt: skip
         return None
+
+    def _copies(self, *kinds: str) -> tuple[int, ...]:
+        """The source's lines that have cp.async, or one of these forms of it."""
+        return tuple(sorted({
+            i.line for b in self.trial.function.graph().blocks for i in b.instructions
+            if i.opcode == "cp" and (not kinds or set(kinds) & set(i.modifiers))
+        }))  # fmt: skip
 
     def _unset_registers(self) -> tuple[int, ...] | None:
         """Lines of the additions to float registers that may never have been set."""
