@@ -224,6 +224,17 @@ class _Alarm(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
+def interrupts_told(kernel: str) -> Iterator[None]:
+    """A run in the engine that the reader interrupts raises KernelInterrupted."""
+    try:
+        yield
+    except _Alarm:
+        raise
+    except KeyboardInterrupt:
+        raise KernelInterrupted(f"kernel {kernel} was interrupted") from None
+
+
+@contextlib.contextmanager
 def time_limit(seconds: float, kernel: str) -> Iterator[None]:
     """Stop a run in the engine after some seconds and raise TimeIsUp.
 
@@ -241,13 +252,12 @@ def time_limit(seconds: float, kernel: str) -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        yield
+        with interrupts_told(kernel):
+            yield
     except _Alarm:
         raise TimeIsUp(
             f"kernel {kernel} was stopped after {seconds:g} s: does every loop in it end?"
         ) from None
-    except KeyboardInterrupt:
-        raise KernelInterrupted(f"kernel {kernel} was interrupted") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

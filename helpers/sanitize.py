@@ -30,7 +30,7 @@ from helpers.errors import TimeIsUp, WrongValue
 from helpers.leaks import Leak, Leaks, leaks
 from helpers.marked_source import marked
 from helpers.replica import MORE_TIME, PATIENCE, Replica, Run, replica
-from helpers.sandbox import checked_seconds
+from helpers.sandbox import checked_seconds, interrupts_told
 from helpers.simt.program_order import ProgramOrder
 from helpers.simt.sanitizer import Access, Observation, Sanitized
 
@@ -211,9 +211,10 @@ def sanitize(
 
 
 def _sanitized(run: Run, order: str | int, workers: int | None, seconds: float) -> Sanitized:
-    result = run.function.sanitize(
-        *run.launch, order=order, unwritten=_unwritten(run), workers=workers, seconds=seconds
-    )
+    with interrupts_told(run.replica.program.entry):
+        result = run.function.sanitize(
+            *run.launch, order=order, unwritten=_unwritten(run), workers=workers, seconds=seconds
+        )
     if result.fault and result.fault.kind == "time":
         raise TimeIsUp(f"{result.fault}: does every loop in it end? {MORE_TIME}")
     return result
