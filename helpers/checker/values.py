@@ -89,7 +89,7 @@ def rows_without_length(a: Attempt, transposed: bool) -> Diagnosis | None:
 
 def integers(a: Attempt) -> Diagnosis | None:
     """C has no fractions, though A·B has."""
-    if not a.C.any() or (a.C != np.rint(a.C)).any() or a.right:
+    if (a.C != np.rint(a.C)).any() or len(np.unique(a.C)) < 3 or a.right:
         return None
     return Diagnosis("integer arithmetic", (f"With {size(a.shape)}, all elements of C are whole "
                      "numbers: sums, or products, are kept in an int.",))  # fmt: skip
