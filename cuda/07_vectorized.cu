@@ -112,7 +112,7 @@ __device__ __forceinline__ void product(const float *A, const float *B, float *C
         __syncthreads();
     }
 
-    // A float4 is stored from four registers in a row. The sums themselves need not lie so: times one
+    // A float4 is stored from four registers in a row. The sums need not lie so: times one
     // (which the compiler cannot know) they go to others, and the sums stay where the two banks of
     // registers are best used. Without it a step of the arithmetic takes up to half as long again.
     float one = K > 0;
