@@ -65,18 +65,18 @@ def test_memory_never_gives_more_than_the_l2_cache_asks_for_nor_less_than_must_b
     assert found.memory_bytes == compulsory_bytes(4096, 4096, 4096)
 
 
-@pytest.mark.skipif("memory" not in RECORD, reason="record the H200's counters again: no memory")
-@pytest.mark.parametrize("row", RECORD.get("memory", []), ids=lambda row: row["launch"])
+@pytest.mark.parametrize("row", RECORD["memory"], ids=lambda row: row["launch"])
 def test_beside_what_an_h200_counted(row: dict) -> None:
-    """Tiled kernels load each of their bytes once from the L2 cache, so that is exact for whole
-    tiles; naive ones rely on the L1 cache, and all on the L2 cache being all or nothing."""
+    """As far off as the docstring of helpers.reuse says, and no farther."""
     name, *size = row["launch"].split()
     M, N, K = map(int, size)
     kernel = LESSONS[name]
     found = traffic(kernel, M, N, K, H200, occupancy(kernel, H200.capability).blocks)
     l2 = 32 * (row["L2 sectors read"] + row["L2 sectors written"])
     memory = row["memory bytes read"] + row.get("memory bytes written", 0)
-    if kernel.lesson > 1 and M % 32 == 0:
-        assert found.l2_bytes == pytest.approx(l2, rel=0.05)
-    assert 0.25 < found.l2_bytes / l2 < 1.5
-    assert 0.25 < found.memory_bytes / memory < 4
+    assert 0.85 < found.l2_bytes / l2 < 1.4
+    if M == 4096:
+        assert found.l2_bytes == pytest.approx(l2, rel=0.06)
+        assert 0.25 < found.memory_bytes / memory < 1.01
+    else:
+        assert 1.1 < found.memory_bytes / memory < 2.6
