@@ -14,9 +14,9 @@ What it says, and nothing more:
 
 So it knows of no L1 cache that serves two resident blocks at once or is too small, and of no L2
 cache that keeps a part. An H200's counters (2026-11-30, tests/test_reuse.py) say how far off that
-is: of the L2 cache's bytes the model has 0.85 to 1.4 times what was counted, at 4096 within 5%.
+is: of the L2 cache's bytes the model has 0.85 to 1.4 times what was counted, at 4096 within 6%.
 Of the memory's it has 1.1 to 2.5 times as many where all fits in the L2 cache, since C stays there,
-and at 4096, where nothing fits, a quarter to all: blocks that are resident together do not keep in
+and at 4096, where they do not fit, a quarter to all: blocks resident together seem not to keep in
 step along K, and share less than the model lets them.
 """
 

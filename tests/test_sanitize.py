@@ -402,3 +402,25 @@ def test_an_order_that_is_none():
 def test_every_kind_says_what_to_do():
     assert all(advice and severity in ("error", "warning", "note")
                for severity, advice in module.KINDS.values())  # fmt: skip
+
+
+@pytest.mark.parametrize("rounds", [1, 4])
+def test_a_copy_that_nobody_waits_for_is_found_in_spite_of_barriers(rounds):
+    source = r"""extern "C" __global__ void f(const float *x, float *y, int rounds)
+    {
+        __shared__ float s[64];
+        float sum = 0;
+        for (int k = 0; k < rounds; ++k) {
+            unsigned to = (unsigned)__cvta_generic_to_shared(s + threadIdx.x);
+            const float *from = x + threadIdx.x + 64 * k;
+            asm("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(from));
+            __syncthreads();
+            sum += s[63 - threadIdx.x];
+            __syncthreads();
+        }
+        y[threadIdx.x] = sum;
+    }"""
+    x, y = np.arange(256, dtype=np.float32), np.full(64, np.nan, np.float32)
+    report = sanitize((source, "f"), x, y, np.int32(rounds), grid=1, block=64)
+    found = [f for f in report.findings if f.kind == "read-after-write race"]
+    assert [f.lines for f in found] == [(8, 10)]

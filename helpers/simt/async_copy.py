@@ -469,6 +469,12 @@ def _complete(e: Emitter, pending: int | None) -> None:
     e.line(f"call void @async.complete(ptr {area}, {_V} {limit}, ptr %shared)")
 
 
+def finish(e: Emitter) -> None:
+    """At the end of a warp, for the sanitizer, which judges a copy when it is completed: completes
+    what its lanes have never waited for."""
+    _complete(e, None)
+
+
 def _wait_group(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     _complete(e, i.operands[0].value)
     return []

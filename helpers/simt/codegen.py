@@ -242,8 +242,13 @@ class _Kernel(Control):
         return lines
 
     def _ends(self) -> list[str]:
+        self.lines = []
+        if self.sanitizing and any(i.opcode == "cp" for i in self.layout.sources):
+            self.mask = "-1"
+            async_copy.finish(self)
         return [
             "exit:",
+            *self.lines,
             f"  ret i32 {runtime.DONE}",
             "fault:",
             f"  ret i32 {runtime.FAULT}",
