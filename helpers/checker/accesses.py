@@ -181,6 +181,9 @@ def before_values(found: list[Finding], a: Attempt, trial: Trial) -> Diagnosis |
         if alone and not _is_global(f) and len(set(f.lines)) == 2:
             return diagnosis("overlapping shared arrays", f, "Two stores of one phase, on two "
                              "lines, meet in the same place.")  # fmt: skip
+    for f in found:
+        if f.advice.startswith("Wait for the copy"):
+            return diagnosis("copy not waited for", f)
     several_warps = math.prod(trial.subject.block) > LANES
     early = by_kind.get("read-after-write race", [])
     late = by_kind.get("write-after-read race", [])
