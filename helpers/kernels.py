@@ -75,11 +75,9 @@ class Kernel:
         Compiled on first use, and again when the file has changed. Raises
         `helpers.sandbox.CompileFailed` with the compiler's messages.
         """
-        cuda = driver()
+        driver()
         function = _compiler()(self.source, self.entry, self.options)
-        if self.shared_bytes > DEFAULT_SHARED_BYTES:
-            most = cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
-            function.set_attribute(most, self.shared_bytes)
+        allow_shared(function, self.shared_bytes)
         return function
 
     def launch(self, dA: Any, dB: Any, dC: Any, M: int, N: int, K: int, stream: Any = None) -> None:
@@ -117,6 +115,14 @@ class Kernel:
         with upload(A) as dA, upload(B) as dB, allocate((M, N)) as dC:
             self.launch(dA, dB, dC, M, N, K)
             return dC.download()
+
+
+def allow_shared(function: Any, nbytes: int) -> None:
+    """Ask for that much dynamic shared memory for a kernel, if it is more than any kernel may have
+    unasked."""
+    if nbytes > DEFAULT_SHARED_BYTES:
+        most = driver().function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+        function.set_attribute(most, nbytes)
 
 
 def check_matrix(name: str, matrix: Any) -> None:

@@ -20,14 +20,11 @@ def on_gpu(subject: Subject, shapes: list[Shape]) -> Diagnosis | None:
     if not _has_gpu():
         return None
     from helpers.compiling import compiled
-    from helpers.memory import allocate, driver, upload
+    from helpers.kernels import allow_shared
+    from helpers.memory import allocate, upload
 
-    cuda = driver()
     function = compiled(subject.source, subject.options).function(subject.entry)
-    if subject.shared > 48 * 1024:
-        function.set_attribute(
-            cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, subject.shared
-        )
+    allow_shared(function, subject.shared)
     for shape in shapes:
         M, N, K = shape
         A, B = matrices(shape)
