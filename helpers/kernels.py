@@ -282,7 +282,21 @@ _TABLE = (
             ("swizzled", "matmul_tiled_swizzled"),
         )
     ),
-)
+    *(
+        Kernel(
+            name, CUDA_FOLDER / file, f"matmul_{name}", int(file[:2]), block, tile,
+            shared_bytes=shared,
+        )
+        for name, file, block, tile, shared in (
+            ("register_column", "06_register_tile.cu", (64, 8, 1), (64, 64), 0),
+            ("register_tile", "06_register_tile.cu", (16, 16, 1), (128, 128), 0),
+            ("vectorized", "07_vectorized.cu", (16, 16, 1), (128, 128), 0),
+            ("warp_tile", "07_vectorized.cu", (16, 16, 1), (128, 128), 0),
+            ("double_buffered", "08_pipeline.cu", (256, 1, 1), (128, 128), 0),
+            ("pipelined", "08_pipeline.cu", (256, 1, 1), (128, 256), 4 * 24832),
+        )
+    ),
+)  # fmt: skip
 
 #: Every kernel by name, in the order of the lessons. A later lesson adds a row to the table.
 KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in _TABLE}
@@ -301,21 +315,5 @@ MEASURED: dict[str, Kernel] = {
             tile=(16, 16),
             options=("-DTILE=16",),
         ),
-    )
-}
-
-#: Kernels whose lessons are still to be written. They compute right products, and nothing else is
-#: said of them yet: `python -m helpers.benchmark --kernels pipelined,cublas` times them.
-COMING: dict[str, Kernel] = {
-    name: Kernel(
-        name, CUDA_FOLDER / file, f"matmul_{name}", int(file[:2]), block, tile, shared_bytes=shared
-    )
-    for name, file, block, tile, shared in (
-        ("register_column", "06_register_tile.cu", (64, 8, 1), (64, 64), 0),
-        ("register_tile", "06_register_tile.cu", (16, 16, 1), (128, 128), 0),
-        ("vectorized", "07_vectorized.cu", (16, 16, 1), (128, 128), 0),
-        ("warp_tile", "07_vectorized.cu", (16, 16, 1), (128, 128), 0),
-        ("double_buffered", "08_pipeline.cu", (256, 1, 1), (128, 128), 0),
-        ("pipelined", "08_pipeline.cu", (256, 1, 1), (128, 256), 4 * 24832),
     )
 }

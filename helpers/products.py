@@ -12,7 +12,7 @@ from typing import Any
 
 from helpers.bound import BoundKernel
 from helpers.errors import WrongType, WrongValue
-from helpers.kernels import COMING, KERNELS, MEASURED, Kernel, tiled
+from helpers.kernels import KERNELS, MEASURED, Kernel, tiled
 
 
 def product(kernel: Any) -> Kernel:
@@ -30,7 +30,7 @@ def product(kernel: Any) -> Kernel:
 
 
 def _named(name: str) -> Kernel:
-    found = (KERNELS | MEASURED | COMING).get(name)
+    found = (KERNELS | MEASURED).get(name)
     if found:
         return found
     base, _, tile = name.rpartition("_")

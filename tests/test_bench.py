@@ -21,7 +21,7 @@ def test_figures_are_printed_and_written(
     assert bench.main(["--json", str(file)]) == 0
     figures = json.loads(file.read_text())
     assert figures["backend"] == autoinit.backend
-    expected = [f"{name} {n}" for n in (512, 1024) for name in KERNELS]
+    expected = [f"{name} {n}" for n in (512, 1024) for name in bench.SIMPLE]
     assert list(figures["fma_per_s"])[: len(expected)] == expected
     assert all(rate > 1e6 for rate in figures["fma_per_s"].values())
     assert 0 < figures["seconds"]["launch"] < figures["seconds"]["edit to result"]
