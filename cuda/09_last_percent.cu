@@ -1,0 +1,413 @@
+// Lesson 9: the last percent. One kernel for every size, made anew for each kind of size by its
+// constants.
+//
+// C = A * B with A of M x K, B of K x N and C of M x N, all row-major float. Any M, N, K >= 1.
+//
+// What changed against matmul_pipelined in 08_pipeline.cu:
+//
+//   edges      cost nothing in the loop. Past the last row or column, the last one is copied again,
+//              and the sums it gives are not stored. Where BK does not divide K, the first tile is
+//              the short one: zeros, then the first K % BK of each row; it is copied before the loop.
+//   blocks     go through C in groups of GROUP rows of tiles, so that those that run at one time
+//              read fewer different rows and columns, and find them in the L2 cache.
+//   stream-K   with BLOCKS > 0, as many blocks as the card can run at once share all the work
+//              evenly. A tile of C may then be begun by one block and finished by the next, which
+//              goes on from the sums that the first has left.
+//   sliced-K   with SLICES > 1, the warps of a block share each step along K: more warps for a small
+//              tile. Their sums are added at the end.
+//
+// Without slices the sum of each element is added up in the same order as ever, so the results are
+// the same. With them, each slice has the sum of its own, always the same, part of K.
+//
+// Launch shape: block (THREADS), grid (tiles of C) or (BLOCKS), and SHARED_BYTES of dynamic shared
+// memory, by the formulas below. The constants are given to nvcc; helpers/best.py chooses them.
+
+#ifndef BM
+#define BM 128         // rows of C per block
+#endif
+#ifndef BN
+#define BN 256         // columns of C per block
+#endif
+#ifndef BK
+#define BK 16          // how far a step goes along K
+#endif
+#ifndef TM
+#define TM 16          // rows of C per thread, in groups of four
+#endif
+#ifndef TN
+#define TN 8           // columns of C per thread, in groups of four
+#endif
+#ifndef LANES_M
+#define LANES_M 4      // the lanes of a warp form LANES_M x 32 / LANES_M
+#endif
+#ifndef STAGES
+#define STAGES 4       // tiles in shared memory: one in use, the others on their way
+#endif
+#ifndef SLICES
+#define SLICES 1       // parts of BK, each computed by warps of its own
+#endif
+#ifndef BLOCKS
+#define BLOCKS 0       // of the grid, or 0: one for each tile of C
+#endif
+#ifndef RESIDENT
+#define RESIDENT 1     // blocks of a multiprocessor at one time: limits the registers
+#endif
+#ifndef GROUP
+#define GROUP 8        // rows of tiles that are computed together
+#endif
+
+#define LANES_N (32 / LANES_M)
+#define WARPS_M (BM / (TM * LANES_M))
+#define WARPS_N (BN / (TN * LANES_N))
+#define THREADS (32 * WARPS_M * WARPS_N * SLICES)
+#define STEPS (BK / SLICES)                        // along K, of a warp in each tile
+#define PAD 4                                      // words behind each row of the tile of A
+
+struct Stage {
+    float a[BK][BM + PAD];                         // transposed: a[k][row]
+    float b[BK][BN];
+};
+
+// Of A a thread copies words: A_ROWS rows, in each of them A_DEPTH words that are A_LANES apart. Of
+// B it copies B_WIDE times four words, or else B_NARROW words.
+#define A_LANES (THREADS / 8 <= BM ? 8 : THREADS / BM)
+#define A_STEP (THREADS / A_LANES)
+#define A_ROWS (BM / A_STEP)
+#define A_DEPTH (BK / A_LANES)
+#define B_WIDE (BK * BN / 4 / THREADS)
+#define B_NARROW (BK * BN / THREADS)
+
+static_assert(WARPS_M * LANES_M * TM == BM && WARPS_N * LANES_N * TN == BN, "warps fill the block");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && STEPS % 2 == 0 && STAGES >= 2, "");
+static_assert(A_ROWS * A_STEP == BM && A_DEPTH * A_LANES == BK, "threads share the copies of A");
+static_assert(B_WIDE > 0 && B_WIDE * 4 * THREADS == BK * BN && THREADS % BN == 0, "and of B");
+
+#if BLOCKS
+// What blocks leave for each other between tiles. All zeros before and after each launch, but for
+// the sums, which are written before they are read.
+__device__ float4 sums_left[BLOCKS][TM * TN / 4][THREADS];
+__device__ unsigned int is_left[BLOCKS];
+__device__ unsigned int tickets;
+#endif
+
+__device__ bool float4_fits(const float *matrix, int columns)
+{
+    return (size_t)matrix % 16 == 0 && columns % 4 == 0;
+}
+
+// Start to copy WORDS words, 1 or 4, from global to shared memory. `to` is an address in shared
+// memory, of 32 bits.
+template <int WORDS>
+__device__ __forceinline__ void copy_async(unsigned to, const float *from)
+{
+    if (WORDS == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(from));
+    else asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(from));
+}
+
+// The same, or zeros.
+template <int WORDS>
+__device__ __forceinline__ void copy_or_zero(unsigned to, const float *from, bool zero)
+{
+    int bytes = zero ? 0 : 4 * WORDS;
+    if (WORDS == 4) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes));
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(to), "l"(from), "r"(bytes));
+    }
+}
+
+// One k of a stage, as far as a thread needs it.
+struct Fragment {
+    float4 a[TM / 4], b[TN / 4];
+
+    __device__ __forceinline__ void load(const float *a_from, const float *b_from, int k)
+    {
+        #pragma unroll
+        for (int i = 0; i < TM / 4; ++i) a[i] = *(float4 *)&a_from[k * (BM + PAD) + 4 * LANES_M * i];
+        #pragma unroll
+        for (int j = 0; j < TN / 4; ++j) b[j] = *(float4 *)&b_from[k * BN + 4 * LANES_N * j];
+    }
+};
+
+// Where a thread stands in the block.
+struct Place {
+    int thread, slice, row, col;                   // row, col: its first in the tile of C
+
+    __device__ __forceinline__ Place()
+    {
+        thread = threadIdx.x;
+        int warp = thread / 32, lane = thread % 32;
+        slice = warp / (WARPS_M * WARPS_N);
+        row = warp / WARPS_N % WARPS_M * (TM * LANES_M) + lane / LANES_N * 4;
+        col = warp % WARPS_N * (TN * LANES_N) + lane % LANES_N * 4;
+    }
+};
+
+// Tiles first to last - 1 of the K axis, for the tile of C at row0, col0: adds to `sum`. wide: rows
+// of B can be copied by float4.
+template <bool wide>
+__device__ __forceinline__ void add_tiles(float (&sum)[TM][TN], Stage *stages, const Place &place,
+                                          const float *A, const float *B, int M, int N, int K,
+                                          int row0, int col0, int first, int last)
+{
+    int thread = place.thread;
+    int missing = (BK - K % BK) % BK;              // in the first tile, before its first k
+    int k0 = first * BK - missing;
+
+    int a_k = thread % A_LANES, a_row = thread / A_LANES;
+    const float *a_from[A_ROWS];
+    #pragma unroll
+    for (int r = 0; r < A_ROWS; ++r) {
+        int row = min(row0 + a_row + r * A_STEP, M - 1);
+        a_from[r] = A + (size_t)row * K + k0 + a_k;
+    }
+    int b_k = wide ? thread / (BN / 4) : thread / BN;
+    int b_col = wide ? thread % (BN / 4) * 4 : thread % BN;
+    const float *b_from = B + (long long)(k0 + b_k) * N + min(col0 + b_col, wide ? N - 4 : N - 1);
+    unsigned a_to = (unsigned)__cvta_generic_to_shared(&stages[0].a[a_k][a_row]);
+    unsigned b_to = (unsigned)__cvta_generic_to_shared(&stages[0].b[b_k][b_col]);
+    unsigned to = 0;                               // where the stage to be filled begins
+
+    // Copy number `part` of A and of B: into words of the stage, from places in the matrix. missing:
+    // how many k of this tile there are not.
+    auto copy_a = [&](int part, int missing) {
+        int r = part % A_ROWS, k = part / A_ROWS * A_LANES;
+        unsigned there = a_to + to + 4 * (k * (BM + PAD) + r * A_STEP);
+        if (missing == 0) copy_async<1>(there, a_from[r] + k);
+        else copy_or_zero<1>(there, a_k + k < missing ? A : a_from[r] + k, a_k + k < missing);
+    };
+    auto copy_b = [&](int part, int missing) {
+        const int words = wide ? 4 : 1;
+        int k = part * (BK / (wide ? B_WIDE : B_NARROW));
+        unsigned there = b_to + to + 4 * k * BN;
+        const float *from = b_from + (size_t)k * N;
+        if (missing == 0) copy_async<words>(there, from);
+        else copy_or_zero<words>(there, b_k + k < missing ? B : from, b_k + k < missing);
+    };
+    const int a_parts = A_ROWS * A_DEPTH, b_parts = wide ? B_WIDE : B_NARROW;
+    auto next_tile = [&]() {                       // one group per tile, if only an empty one
+        asm volatile("cp.async.commit_group;");
+        #pragma unroll
+        for (int r = 0; r < A_ROWS; ++r) a_from[r] += BK;
+        b_from += (size_t)BK * N;
+        to = to == (STAGES - 1) * sizeof(Stage) ? 0 : to + sizeof(Stage);
+    };
+
+    for (int t = first; t < first + STAGES - 1; ++t) {         // all stages but one beforehand
+        if (t < last) {
+            int before = t == 0 ? missing : 0;
+            #pragma unroll
+            for (int part = 0; part < a_parts; ++part) copy_a(part, before);
+            #pragma unroll
+            for (int part = 0; part < b_parts; ++part) copy_b(part, before);
+        }
+        next_tile();
+    }
+    asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2));
+    __syncthreads();
+
+    Fragment fragment[2];
+    const float *a_at = &stages[0].a[place.slice * STEPS][place.row];
+    const float *b_at = &stages[0].b[place.slice * STEPS][place.col];
+    const int stage_words = sizeof(Stage) / 4;
+    fragment[0].load(a_at, b_at, 0);
+    for (int t = first, now = 0; t < last; ++t) {  // now: where the stage in use begins
+        #pragma unroll
+        for (int k = 0; k < STEPS; ++k) {
+            if (k < STEPS - 1) {
+                fragment[(k + 1) % 2].load(a_at + now, b_at + now, k + 1);
+            } else {
+                // The next tile has come for this thread, and with the barrier for all. And all
+                // have read the last of this tile, whose stage is the next to be filled.
+                asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2));
+                __syncthreads();
+                if (t + 1 < last) now = now == (STAGES - 1) * stage_words ? 0 : now + stage_words;
+                fragment[0].load(a_at + now, b_at + now, 0);
+            }
+            if (k < STEPS / 2 && t + STAGES - 1 < last) {      // some of the copies in each step
+                #pragma unroll
+                for (int part = 0; part < a_parts; ++part) {
+                    if (part * (STEPS / 2) / a_parts == k) copy_a(part, 0);
+                }
+                #pragma unroll
+                for (int part = 0; part < b_parts; ++part) {
+                    if (part * (STEPS / 2) / b_parts == k) copy_b(part, 0);
+                }
+            }
+            if (k == STEPS / 2 - 1) next_tile();
+
+            const float *a = (const float *)fragment[k % 2].a;
+            const float *b = (const float *)fragment[k % 2].b;
+            #pragma unroll
+            for (int i = 0; i < TM; ++i) {
+                #pragma unroll
+                for (int j = 0; j < TN; ++j) {     // there and back: one operand stays the same
+                    int jj = i % 2 ? TN - 1 - j : j;
+                    sum[i][jj] += a[i] * b[jj];
+                }
+            }
+        }
+    }
+    __syncthreads();                               // nobody reads the stages any more
+}
+
+// The sums of the block become C. With slices, those are added first, in their order.
+__device__ __forceinline__ void store(const float (&sum)[TM][TN], float4 *shared, const Place &place,
+                                      float *C, int M, int N, int row0, int col0, float one)
+{
+    bool wide = float4_fits(C, N);
+    auto store4 = [&](int r, int c, float4 v) {
+        float *to = C + (size_t)r * N + c;
+        if (r < M) {
+            if (wide) {
+                if (c < N) *(float4 *)to = v;
+            } else {
+                if (c < N) to[0] = v.x;
+                if (c + 1 < N) to[1] = v.y;
+                if (c + 2 < N) to[2] = v.z;
+                if (c + 3 < N) to[3] = v.w;
+            }
+        }
+    };
+    #pragma unroll
+    for (int i = 0; i < TM; ++i) {
+        int r = place.row + i % 4 + i / 4 * (4 * LANES_M);
+        #pragma unroll
+        for (int j = 0; j < TN; j += 4) {
+            int c = place.col + j * LANES_N;
+            float4 v = {one * sum[i][j], one * sum[i][j + 1],
+                        one * sum[i][j + 2], one * sum[i][j + 3]};
+            if (SLICES == 1) store4(row0 + r, col0 + c, v);
+            else shared[(place.slice * BM + r) * (BN / 4) + c / 4] = v;
+        }
+    }
+    if (SLICES > 1) {
+        __syncthreads();
+        for (int at = place.thread; at < BM * BN / 4; at += THREADS) {
+            float4 v = shared[at];
+            #pragma unroll
+            for (int s = 1; s < SLICES; ++s) {
+                float4 w = shared[s * (BM * BN / 4) + at];
+                v.x += w.x;
+                v.y += w.y;
+                v.z += w.z;
+                v.w += w.w;
+            }
+            store4(row0 + at / (BN / 4), col0 + at % (BN / 4) * 4, v);
+        }
+        __syncthreads();                           // before the next tile is copied there
+    }
+}
+
+#if BLOCKS
+// The sums of a tile that is not finished, from this block to the next one.
+__device__ __forceinline__ void leave(const float (&sum)[TM][TN], int block, int thread, float one)
+{
+    #pragma unroll
+    for (int i = 0; i < TM * TN / 4; ++i) {
+        const float *from = &sum[i / (TN / 4)][i % (TN / 4) * 4];
+        sums_left[block][i][thread] = make_float4(one * from[0], one * from[1],
+                                                   one * from[2], one * from[3]);
+    }
+    __threadfence();                               // the sums are seen before the flag is
+    __syncthreads();
+    if (thread == 0) atomicExch(&is_left[block], 1);
+}
+
+__device__ __forceinline__ void take(float (&sum)[TM][TN], int block, int thread, float one)
+{
+    if (thread == 0) {
+        while (atomicAdd(&is_left[block], 0) == 0) {}
+        is_left[block] = 0;                        // as it was, for the next launch
+        __threadfence();
+    }
+    __syncthreads();
+    #pragma unroll
+    for (int i = 0; i < TM * TN / 4; ++i) {
+        float4 v = __ldcg(&sums_left[block][i][thread]);       // from the L2 cache
+        float *to = &sum[i / (TN / 4)][i % (TN / 4) * 4];
+        to[0] = one * v.x;
+        to[1] = one * v.y;
+        to[2] = one * v.z;
+        to[3] = one * v.w;
+    }
+}
+#endif
+
+// All that a block does: a list of pieces, each some tiles along K of one tile of C.
+template <bool wide>
+__device__ __forceinline__ void work(const float *A, const float *B, float *C,
+                                     int M, int N, int K)
+{
+    extern __shared__ float4 shared[];             // the stages, and later the slices' sums
+    Stage *stages = (Stage *)shared;
+    Place place;
+    int rows = (M + BM - 1) / BM, cols = (N + BN - 1) / BN;    // tiles of C
+    int depth = (K + BK - 1) / BK;                             // tiles along K
+    int tile = blockIdx.x, first = 0, last = depth;            // the piece
+
+#if BLOCKS
+    // A block's number is that of its turn to start: then the one that it waits for has started,
+    // and does not wait for a place itself.
+    __shared__ int turn;
+    if (place.thread == 0) {
+        turn = atomicAdd(&tickets, 1);
+        if (turn == BLOCKS - 1) tickets = 0;
+    }
+    __syncthreads();
+    int block = turn;
+
+    // The last tiles, more than one and less than two for each block, are shared evenly: BLOCKS
+    // parts of one long row of pieces. Each block begins with the end of its part, which it may
+    // have to leave to the next, and ends with the beginning, for which it may need the sums of the
+    // one before. Those have been there for long, then. After that it computes whole tiles.
+    int whole = max(rows * cols / BLOCKS - 1, 0);  // for each block
+    int whole_tiles = whole * BLOCKS;
+    int shared_tiles = rows * cols - whole_tiles;
+    long long all = (long long)shared_tiles * depth;
+    int parts = (int)min((long long)BLOCKS, all);  // no block before the last of them without one
+    long long begin = all * min(block, parts) / parts;
+    long long end = all * min(block + 1, parts) / parts;
+    while (end > begin || whole > 0) {
+        if (end > begin) {
+            int t = (int)((end - 1) / depth);
+            first = (int)(max(begin, (long long)t * depth) - (long long)t * depth);
+            last = (int)(end - (long long)t * depth);
+            tile = whole_tiles + t;
+            end = (long long)t * depth + first;
+        } else {
+            tile = --whole * BLOCKS + block;
+            first = 0;
+            last = depth;
+        }
+#endif
+        // Which tile of C: down GROUP rows, then on to the next column.
+        int group = tile / (GROUP * cols), in_group = tile % (GROUP * cols);
+        int height = min(GROUP, rows - group * GROUP);
+        int row0 = (group * GROUP + in_group % height) * BM;
+        int col0 = in_group / height * BN;
+
+        float one = K > 0;                         // see 07_vectorized.cu
+        float sum[TM][TN] = {};
+#if BLOCKS
+        if (first > 0) take(sum, block - 1, place.thread, one);
+#endif
+        add_tiles<wide>(sum, stages, place, A, B, M, N, K, row0, col0, first, last);
+#if BLOCKS
+        if (last < depth) {
+            leave(sum, block, place.thread, one);
+            continue;
+        }
+#endif
+        store(sum, shared, place, C, M, N, row0, col0, one);
+#if BLOCKS
+    }
+#endif
+}
+
+__global__ void __launch_bounds__(THREADS, RESIDENT)
+matmul_best(const float *A, const float *B, float *C, int M, int N, int K)
+{
+    if (float4_fits(B, N)) work<true>(A, B, C, M, N, K);
+    else work<false>(A, B, C, M, N, K);
+}
