@@ -10,17 +10,18 @@
 //              the short one: zeros, then the first K % BK of each row; it is copied before the loop.
 //   blocks     go through C in groups of GROUP rows of tiles, so that those that run at one time
 //              read fewer different rows and columns, and find them in the L2 cache.
-//   stream-K   with BLOCKS > 0, as many blocks as the card can run at once share all the work
-//              evenly. A tile of C may then be begun by one block and finished by the next, which
-//              goes on from the sums that the first has left.
+//   stream-K   as many blocks as the card can run at once share all the work evenly. A tile of C may
+//              then be begun by one block and finished by the next, which goes on from the sums that
+//              the first has left.
+//   registers  the sums lie where an FMA finds its operands in different banks (see `shifted`).
 //   sliced-K   with SLICES > 1, the warps of a block share each step along K: more warps for a small
 //              tile. Their sums are added at the end.
 //
 // Without slices the sum of each element is added up in the same order as ever, so the results are
 // the same. With them, each slice has the sum of its own, always the same, part of K.
 //
-// Launch shape: block (THREADS), grid (tiles of C) or (BLOCKS), and SHARED_BYTES of dynamic shared
-// memory, by the formulas below. The constants are given to nvcc; helpers/best.py chooses them.
+// Launch shape: block (THREADS), grid (BLOCKS), and STAGES * sizeof(Stage) bytes of dynamic shared
+// memory, or BM * BN * SLICES * 4 if there are slices and that is more. The constants are given to nvcc; helpers/best.py chooses them.
 
 #ifndef BM
 #define BM 128         // rows of C per block
@@ -47,7 +48,7 @@
 #define SLICES 1       // parts of BK, each computed by warps of its own
 #endif
 #ifndef BLOCKS
-#define BLOCKS 0       // of the grid, or 0: one for each tile of C
+#define BLOCKS 132     // of the grid: as many as the card has multiprocessors, times RESIDENT
 #endif
 #ifndef RESIDENT
 #define RESIDENT 1     // blocks of a multiprocessor at one time: limits the registers
@@ -82,13 +83,11 @@ static_assert(TM % 4 == 0 && TN % 4 == 0 && STEPS % 2 == 0 && STAGES >= 2, "");
 static_assert(A_ROWS * A_STEP == BM && A_DEPTH * A_LANES == BK, "threads share the copies of A");
 static_assert(B_WIDE > 0 && B_WIDE * 4 * THREADS == BK * BN && THREADS % BN == 0, "and of B");
 
-#if BLOCKS
-// What blocks leave for each other between tiles. All zeros before and after each launch, but for
-// the sums, which are written before they are read.
+// What blocks leave for each other between tiles. The flags and the counter are zero before each
+// launch and after it; sums are written before they are read.
 __device__ float4 sums_left[BLOCKS][TM * TN / 4][THREADS];
 __device__ unsigned int is_left[BLOCKS];
 __device__ unsigned int tickets;
-#endif
 
 __device__ bool float4_fits(const float *matrix, int columns)
 {
@@ -299,22 +298,30 @@ __device__ __forceinline__ void store(const float (&sum)[TM][TN], float4 *shared
     }
 }
 
-#if BLOCKS
+// Element i + 1 of the sums, counted row by row. A float4 is stored from four registers in a row,
+// the first of an even number. So the sum of an even column comes into a register of an odd number,
+// and the element of B that it is computed from has an even one: an FMA reads one register from each
+// of the two banks.
+__device__ __forceinline__ float &shifted(float (&sum)[TM][TN], int i)
+{
+    int at = (i + 1) % (TM * TN);
+    return sum[at / TN][at % TN];
+}
+
 // The sums of a tile that is not finished, from this block to the next one.
-__device__ __forceinline__ void leave(const float (&sum)[TM][TN], int block, int thread, float one)
+__device__ __forceinline__ void leave(float (&sum)[TM][TN], int block, int thread)
 {
     #pragma unroll
     for (int i = 0; i < TM * TN / 4; ++i) {
-        const float *from = &sum[i / (TN / 4)][i % (TN / 4) * 4];
-        sums_left[block][i][thread] = make_float4(one * from[0], one * from[1],
-                                                   one * from[2], one * from[3]);
+        sums_left[block][i][thread] = {shifted(sum, 4 * i), shifted(sum, 4 * i + 1),
+                                       shifted(sum, 4 * i + 2), shifted(sum, 4 * i + 3)};
     }
     __threadfence();                               // the sums are seen before the flag is
     __syncthreads();
     if (thread == 0) atomicExch(&is_left[block], 1);
 }
 
-__device__ __forceinline__ void take(float (&sum)[TM][TN], int block, int thread, float one)
+__device__ __forceinline__ void take(float (&sum)[TM][TN], int block, int thread)
 {
     if (thread == 0) {
         while (atomicAdd(&is_left[block], 0) == 0) {}
@@ -325,14 +332,12 @@ __device__ __forceinline__ void take(float (&sum)[TM][TN], int block, int thread
     #pragma unroll
     for (int i = 0; i < TM * TN / 4; ++i) {
         float4 v = __ldcg(&sums_left[block][i][thread]);       // from the L2 cache
-        float *to = &sum[i / (TN / 4)][i % (TN / 4) * 4];
-        to[0] = one * v.x;
-        to[1] = one * v.y;
-        to[2] = one * v.z;
-        to[3] = one * v.w;
+        shifted(sum, 4 * i) = v.x;
+        shifted(sum, 4 * i + 1) = v.y;
+        shifted(sum, 4 * i + 2) = v.z;
+        shifted(sum, 4 * i + 3) = v.w;
     }
 }
-#endif
 
 // All that a block does: a list of pieces, each some tiles along K of one tile of C.
 template <bool wide>
@@ -340,35 +345,38 @@ __device__ __forceinline__ void work(const float *A, const float *B, float *C,
                                      int M, int N, int K)
 {
     extern __shared__ float4 shared[];             // the stages, and later the slices' sums
+    __shared__ int turn;
     Stage *stages = (Stage *)shared;
     Place place;
     int rows = (M + BM - 1) / BM, cols = (N + BN - 1) / BN;    // tiles of C
+    int tiles = rows * cols;
     int depth = (K + BK - 1) / BK;                             // tiles along K
-    int tile = blockIdx.x, first = 0, last = depth;            // the piece
 
-#if BLOCKS
     // A block's number is that of its turn to start: then the one that it waits for has started,
-    // and does not wait for a place itself.
-    __shared__ int turn;
-    if (place.thread == 0) {
-        turn = atomicAdd(&tickets, 1);
-        if (turn == BLOCKS - 1) tickets = 0;
+    // and does not wait for a place itself. Nobody waits if there is a block for each tile.
+    int block = blockIdx.x;
+    if (tiles > BLOCKS) {
+        if (place.thread == 0) {
+            turn = atomicAdd(&tickets, 1);
+            if (turn == BLOCKS - 1) tickets = 0;
+        }
+        __syncthreads();
+        block = turn;
     }
-    __syncthreads();
-    int block = turn;
 
-    // The last tiles, more than one and less than two for each block, are shared evenly: BLOCKS
-    // parts of one long row of pieces. Each block begins with the end of its part, which it may
-    // have to leave to the next, and ends with the beginning, for which it may need the sums of the
-    // one before. Those have been there for long, then. After that it computes whole tiles.
-    int whole = max(rows * cols / BLOCKS - 1, 0);  // for each block
+    // The last tiles, from one to two for each block, are shared evenly: they are one long row of
+    // pieces, cut into as many parts as there are blocks. A block begins with the end of its part,
+    // which it may have to leave to the next one, and ends with the beginning, for which it may need
+    // the sums of the one before: those have been there for long, then. The other tiles are computed
+    // after that, each by one block.
+    int whole = max(tiles / BLOCKS - 1, 0);        // for each block
     int whole_tiles = whole * BLOCKS;
-    int shared_tiles = rows * cols - whole_tiles;
-    long long all = (long long)shared_tiles * depth;
-    int parts = (int)min((long long)BLOCKS, all);  // no block before the last of them without one
-    long long begin = all * min(block, parts) / parts;
-    long long end = all * min(block + 1, parts) / parts;
+    int parts = min(tiles, BLOCKS);
+    long long pieces = (long long)(tiles - whole_tiles) * depth;
+    long long begin = pieces * min(block, parts) / parts;
+    long long end = pieces * min(block + 1, parts) / parts;
     while (end > begin || whole > 0) {
+        int tile, first, last;
         if (end > begin) {
             int t = (int)((end - 1) / depth);
             first = (int)(max(begin, (long long)t * depth) - (long long)t * depth);
@@ -380,29 +388,19 @@ __device__ __forceinline__ void work(const float *A, const float *B, float *C,
             first = 0;
             last = depth;
         }
-#endif
-        // Which tile of C: down GROUP rows, then on to the next column.
+
+        // Which tile of C: down GROUP rows of tiles, then on to the next column.
         int group = tile / (GROUP * cols), in_group = tile % (GROUP * cols);
         int height = min(GROUP, rows - group * GROUP);
         int row0 = (group * GROUP + in_group % height) * BM;
         int col0 = in_group / height * BN;
 
-        float one = K > 0;                         // see 07_vectorized.cu
         float sum[TM][TN] = {};
-#if BLOCKS
-        if (first > 0) take(sum, block - 1, place.thread, one);
-#endif
+        if (first > 0) take(sum, block - 1, place.thread);
         add_tiles<wide>(sum, stages, place, A, B, M, N, K, row0, col0, first, last);
-#if BLOCKS
-        if (last < depth) {
-            leave(sum, block, place.thread, one);
-            continue;
-        }
-#endif
-        store(sum, shared, place, C, M, N, row0, col0, one);
-#if BLOCKS
+        if (last < depth) leave(sum, block, place.thread);
+        else store(sum, shared, place, C, M, N, row0, col0, K > 0);
     }
-#endif
 }
 
 __global__ void __launch_bounds__(THREADS, RESIDENT)
