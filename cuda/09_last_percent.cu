@@ -57,6 +57,10 @@
 #define GROUP 8        // rows of tiles that are computed together
 #endif
 
+#ifndef COPY_STEPS
+#define COPY_STEPS 2   // steps along K of a tile in which copies are started
+#endif
+
 #define LANES_N (32 / LANES_M)
 #define WARPS_M (BM / (TM * LANES_M))
 #define WARPS_N (BN / (TN * LANES_N))
@@ -69,19 +73,19 @@ struct Stage {
     float b[BK][BN];
 };
 
-// Of A a thread copies words: A_ROWS rows, in each of them A_DEPTH words that are A_LANES apart. Of
-// B it copies B_WIDE times four words, or else B_NARROW words.
-#define A_LANES (THREADS / 8 <= BM ? 8 : THREADS / BM)
-#define A_STEP (THREADS / A_LANES)
-#define A_ROWS (BM / A_STEP)
-#define A_DEPTH (BK / A_LANES)
-#define B_WIDE (BK * BN / 4 / THREADS)
-#define B_NARROW (BK * BN / THREADS)
+// Stages are told apart by their first byte. The one after another, in a ring:
+__device__ __forceinline__ unsigned after(unsigned stage)
+{
+    return stage == (STAGES - 1) * sizeof(Stage) ? 0 : stage + sizeof(Stage);
+}
+
+__device__ __forceinline__ float *further(float *at, unsigned bytes)
+{
+    return (float *)((char *)at + bytes);
+}
 
 static_assert(WARPS_M * LANES_M * TM == BM && WARPS_N * LANES_N * TN == BN, "warps fill the block");
-static_assert(TM % 4 == 0 && TN % 4 == 0 && STEPS % 2 == 0 && STAGES >= 2, "");
-static_assert(A_ROWS * A_STEP == BM && A_DEPTH * A_LANES == BK, "threads share the copies of A");
-static_assert(B_WIDE > 0 && B_WIDE * 4 * THREADS == BK * BN && THREADS % BN == 0, "and of B");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && STEPS % 2 == 0 && STAGES >= 2 && COPY_STEPS < STEPS, "");
 
 // What blocks leave for each other between tiles. The flags and the counter are zero before each
 // launch and after it; sums are written before they are read.
@@ -115,19 +119,6 @@ __device__ __forceinline__ void copy_or_zero(unsigned to, const float *from, boo
     }
 }
 
-// One k of a stage, as far as a thread needs it.
-struct Fragment {
-    float4 a[TM / 4], b[TN / 4];
-
-    __device__ __forceinline__ void load(const float *a_from, const float *b_from, int k)
-    {
-        #pragma unroll
-        for (int i = 0; i < TM / 4; ++i) a[i] = *(float4 *)&a_from[k * (BM + PAD) + 4 * LANES_M * i];
-        #pragma unroll
-        for (int j = 0; j < TN / 4; ++j) b[j] = *(float4 *)&b_from[k * BN + 4 * LANES_N * j];
-    }
-};
-
 // Where a thread stands in the block.
 struct Place {
     int thread, slice, row, col;                   // row, col: its first in the tile of C
@@ -142,112 +133,149 @@ struct Place {
     }
 };
 
-// Tiles first to last - 1 of the K axis, for the tile of C at row0, col0: adds to `sum`. wide: rows
-// of B can be copied by float4.
-template <bool wide>
+// How the threads of a block share a tile of ROWS x COLS to copy it, WORDS words of a row at a time:
+// each of them at one column, and in `parts` rows that are `down` apart.
+template <int ROWS, int COLS, int WORDS>
+struct Share {
+    static const int across = COLS / WORDS;
+    static const int down = THREADS / across;
+    static const int parts = ROWS / down;
+    static_assert(across * down == THREADS && parts * down == ROWS, "threads share the copies");
+
+    int row, col;
+
+    __device__ __forceinline__ Share(int thread) : row(thread / across), col(thread % across * WORDS) {}
+};
+
+// One k of a stage, as far as a thread needs it.
+struct Fragment {
+    float4 a[TM / 4], b[TN / 4];
+
+    __device__ __forceinline__ void load(const float *a_from, const float *b_from, int k)
+    {
+        #pragma unroll
+        for (int i = 0; i < TM / 4; ++i) a[i] = *(float4 *)&a_from[k * (BM + PAD) + 4 * LANES_M * i];
+        #pragma unroll
+        for (int j = 0; j < TN / 4; ++j) b[j] = *(float4 *)&b_from[k * BN + 4 * LANES_N * j];
+    }
+};
+
+// Tiles first to last - 1 of the K axis, for the tile of C at row0, col0: adds to `sum`. WORDS: 4 if
+// rows of A and B can be read by float4, else 1.
+template <int WORDS>
 __device__ __forceinline__ void add_tiles(float (&sum)[TM][TN], Stage *stages, const Place &place,
                                           const float *A, const float *B, int M, int N, int K,
                                           int row0, int col0, int first, int last)
 {
-    int thread = place.thread;
     int missing = (BK - K % BK) % BK;              // in the first tile, before its first k
     int k0 = first * BK - missing;
 
-    int a_k = thread % A_LANES, a_row = thread / A_LANES;
-    const float *a_from[A_ROWS];
+    // A comes by way of registers, four k of a row at a time, to be transposed. B comes by cp.async.
+    Share<BM, BK, 4> a(place.thread);
+    Share<BK, BN, WORDS> b(place.thread);
+    const float *a_from[a.parts];
     #pragma unroll
-    for (int r = 0; r < A_ROWS; ++r) {
-        int row = min(row0 + a_row + r * A_STEP, M - 1);
-        a_from[r] = A + (size_t)row * K + k0 + a_k;
+    for (int part = 0; part < a.parts; ++part) {
+        int row = min(row0 + a.row + part * a.down, M - 1);
+        a_from[part] = A + (size_t)row * K + k0 + a.col;
     }
-    int b_k = wide ? thread / (BN / 4) : thread / BN;
-    int b_col = wide ? thread % (BN / 4) * 4 : thread % BN;
-    const float *b_from = B + (long long)(k0 + b_k) * N + min(col0 + b_col, wide ? N - 4 : N - 1);
-    unsigned a_to = (unsigned)__cvta_generic_to_shared(&stages[0].a[a_k][a_row]);
-    unsigned b_to = (unsigned)__cvta_generic_to_shared(&stages[0].b[b_k][b_col]);
-    unsigned to = 0;                               // where the stage to be filled begins
+    const float *b_from = B + (long long)(k0 + b.row) * N + min(col0 + b.col, N - WORDS);
+    float *a_to = &stages[0].a[a.col][a.row];
+    unsigned b_to = (unsigned)__cvta_generic_to_shared(&stages[0].b[b.row][b.col]);
+    unsigned stage = 0;                            // where the one to be filled begins
+    float4 a4[a.parts] = {};
 
-    // Copy number `part` of A and of B: into words of the stage, from places in the matrix. missing:
-    // how many k of this tile there are not.
-    auto copy_a = [&](int part, int missing) {
-        int r = part % A_ROWS, k = part / A_ROWS * A_LANES;
-        unsigned there = a_to + to + 4 * (k * (BM + PAD) + r * A_STEP);
-        if (missing == 0) copy_async<1>(there, a_from[r] + k);
-        else copy_or_zero<1>(there, a_k + k < missing ? A : a_from[r] + k, a_k + k < missing);
+    auto load_a = [&](int part, int missing) {
+        const float *from = a_from[part];
+        if (WORDS == 4) {
+            a4[part] = missing == 0 || a.col >= missing ? *(const float4 *)from : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        } else {
+            a4[part].x = missing == 0 || a.col >= missing ? from[0] : 0.0f;
+            a4[part].y = missing == 0 || a.col + 1 >= missing ? from[1] : 0.0f;
+            a4[part].z = missing == 0 || a.col + 2 >= missing ? from[2] : 0.0f;
+            a4[part].w = missing == 0 || a.col + 3 >= missing ? from[3] : 0.0f;
+        }
     };
-    auto copy_b = [&](int part, int missing) {
-        const int words = wide ? 4 : 1;
-        int k = part * (BK / (wide ? B_WIDE : B_NARROW));
-        unsigned there = b_to + to + 4 * k * BN;
-        const float *from = b_from + (size_t)k * N;
-        if (missing == 0) copy_async<words>(there, from);
-        else copy_or_zero<words>(there, b_k + k < missing ? B : from, b_k + k < missing);
+    auto store_a = [&](int part) {
+        float *to = further(a_to, stage) + part * a.down;
+        to[0 * (BM + PAD)] = a4[part].x;
+        to[1 * (BM + PAD)] = a4[part].y;
+        to[2 * (BM + PAD)] = a4[part].z;
+        to[3 * (BM + PAD)] = a4[part].w;
     };
-    const int a_parts = A_ROWS * A_DEPTH, b_parts = wide ? B_WIDE : B_NARROW;
-    auto next_tile = [&]() {                       // one group per tile, if only an empty one
+    auto copy_b = [&](int part) {
+        copy_async<WORDS>(b_to + stage + 4 * part * b.down * BN, b_from + (size_t)(part * b.down) * N);
+    };
+    auto next_stage = [&]() {                      // one group per tile, if only an empty one
         asm volatile("cp.async.commit_group;");
         #pragma unroll
-        for (int r = 0; r < A_ROWS; ++r) a_from[r] += BK;
+        for (int part = 0; part < a.parts; ++part) a_from[part] += BK;
         b_from += (size_t)BK * N;
-        to = to == (STAGES - 1) * sizeof(Stage) ? 0 : to + sizeof(Stage);
+        stage = after(stage);
     };
 
-    for (int t = first; t < first + STAGES - 1; ++t) {         // all stages but one beforehand
-        if (t < last) {
-            int before = t == 0 ? missing : 0;
+    for (int t = 0; t < STAGES - 1; ++t) {         // all stages but one are filled beforehand
+        if (first + t < last) {
+            int zeros = first + t == 0 ? missing : 0;
             #pragma unroll
-            for (int part = 0; part < a_parts; ++part) copy_a(part, before);
+            for (int part = 0; part < a.parts; ++part) load_a(part, zeros);
             #pragma unroll
-            for (int part = 0; part < b_parts; ++part) copy_b(part, before);
+            for (int part = 0; part < b.parts; ++part) {
+                bool zero = b.row + part * b.down < zeros;
+                copy_or_zero<WORDS>(b_to + stage + 4 * part * b.down * BN,
+                                    zero ? B : b_from + (size_t)(part * b.down) * N, zero);
+            }
+            #pragma unroll
+            for (int part = 0; part < a.parts; ++part) store_a(part);
         }
-        next_tile();
+        next_stage();
     }
     asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2));
     __syncthreads();
 
     Fragment fragment[2];
-    const float *a_at = &stages[0].a[place.slice * STEPS][place.row];
-    const float *b_at = &stages[0].b[place.slice * STEPS][place.col];
-    const int stage_words = sizeof(Stage) / 4;
+    float *a_at = &stages[0].a[place.slice * STEPS][place.row];
+    float *b_at = &stages[0].b[place.slice * STEPS][place.col];
+    unsigned now = 0;                                 // where the stage in use begins
     fragment[0].load(a_at, b_at, 0);
-    for (int t = first, now = 0; t < last; ++t) {  // now: where the stage in use begins
+    for (int t = last - first; t > 0; --t) {
         #pragma unroll
         for (int k = 0; k < STEPS; ++k) {
             if (k < STEPS - 1) {
-                fragment[(k + 1) % 2].load(a_at + now, b_at + now, k + 1);
+                fragment[(k + 1) % 2].load(further(a_at, now), further(b_at, now), k + 1);
             } else {
                 // The next tile has come for this thread, and with the barrier for all. And all
                 // have read the last of this tile, whose stage is the next to be filled.
                 asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2));
                 __syncthreads();
-                if (t + 1 < last) now = now == (STAGES - 1) * stage_words ? 0 : now + stage_words;
-                fragment[0].load(a_at + now, b_at + now, 0);
+                now = after(now);
+                fragment[0].load(further(a_at, now), further(b_at, now), 0);
             }
-            if (k < STEPS / 2 && t + STAGES - 1 < last) {      // some of the copies in each step
-                #pragma unroll
-                for (int part = 0; part < a_parts; ++part) {
-                    if (part * (STEPS / 2) / a_parts == k) copy_a(part, 0);
-                }
-                #pragma unroll
-                for (int part = 0; part < b_parts; ++part) {
-                    if (part * (STEPS / 2) / b_parts == k) copy_b(part, 0);
-                }
+            #pragma unroll
+            for (int part = 0; part < a.parts; ++part) {
+                if (k == 0 && t >= STAGES) load_a(part, 0);
+                if (k == STEPS - 2) store_a(part);             // at the end, what nobody reads
             }
-            if (k == STEPS / 2 - 1) next_tile();
+            #pragma unroll
+            for (int part = 0; part < b.parts; ++part) {
+                if (part * COPY_STEPS / b.parts == k && t >= STAGES) copy_b(part);
+            }
+            if (k == STEPS - 2) next_stage();
 
-            const float *a = (const float *)fragment[k % 2].a;
-            const float *b = (const float *)fragment[k % 2].b;
+            const float *a_k = (const float *)fragment[k % 2].a;
+            const float *b_k = (const float *)fragment[k % 2].b;
             #pragma unroll
             for (int i = 0; i < TM; ++i) {
                 #pragma unroll
                 for (int j = 0; j < TN; ++j) {     // there and back: one operand stays the same
                     int jj = i % 2 ? TN - 1 - j : j;
-                    sum[i][jj] += a[i] * b[jj];
+                    sum[i][jj] += a_k[i] * b_k[jj];
                 }
             }
         }
     }
-    __syncthreads();                               // nobody reads the stages any more
+    asm volatile("cp.async.wait_group 0;");
+    __syncthreads();                               // nobody reads or writes the stages any more
 }
 
 // The sums of the block become C. With slices, those are added first, in their order.
@@ -339,8 +367,15 @@ __device__ __forceinline__ void take(float (&sum)[TM][TN], int block, int thread
     }
 }
 
+// Where part number i begins, of `all` cut into as equal parts as can be.
+__device__ __forceinline__ int part_of(int all, int parts, int i)
+{
+    i = min(i, parts);
+    return all / parts * i + min(all % parts, i);
+}
+
 // All that a block does: a list of pieces, each some tiles along K of one tile of C.
-template <bool wide>
+template <int WORDS>
 __device__ __forceinline__ void work(const float *A, const float *B, float *C,
                                      int M, int N, int K)
 {
@@ -372,21 +407,18 @@ __device__ __forceinline__ void work(const float *A, const float *B, float *C,
     int whole = max(tiles / BLOCKS - 1, 0);        // for each block
     int whole_tiles = whole * BLOCKS;
     int parts = min(tiles, BLOCKS);
-    long long pieces = (long long)(tiles - whole_tiles) * depth;
-    long long begin = pieces * min(block, parts) / parts;
-    long long end = pieces * min(block + 1, parts) / parts;
+    int pieces = (tiles - whole_tiles) * depth;
+    int begin = part_of(pieces, parts, block), end = part_of(pieces, parts, block + 1);
     while (end > begin || whole > 0) {
-        int tile, first, last;
+        int tile, first = 0, last = depth;
         if (end > begin) {
-            int t = (int)((end - 1) / depth);
-            first = (int)(max(begin, (long long)t * depth) - (long long)t * depth);
-            last = (int)(end - (long long)t * depth);
+            int t = (end - 1) / depth;
+            first = max(begin - t * depth, 0);
+            last = end - t * depth;
             tile = whole_tiles + t;
-            end = (long long)t * depth + first;
+            end = t * depth + first;
         } else {
             tile = --whole * BLOCKS + block;
-            first = 0;
-            last = depth;
         }
 
         // Which tile of C: down GROUP rows of tiles, then on to the next column.
@@ -397,7 +429,7 @@ __device__ __forceinline__ void work(const float *A, const float *B, float *C,
 
         float sum[TM][TN] = {};
         if (first > 0) take(sum, block - 1, place.thread);
-        add_tiles<wide>(sum, stages, place, A, B, M, N, K, row0, col0, first, last);
+        add_tiles<WORDS>(sum, stages, place, A, B, M, N, K, row0, col0, first, last);
         if (last < depth) leave(sum, block, place.thread);
         else store(sum, shared, place, C, M, N, row0, col0, K > 0);
     }
@@ -406,6 +438,6 @@ __device__ __forceinline__ void work(const float *A, const float *B, float *C,
 __global__ void __launch_bounds__(THREADS, RESIDENT)
 matmul_best(const float *A, const float *B, float *C, int M, int N, int K)
 {
-    if (float4_fits(B, N)) work<true>(A, B, C, M, N, K);
-    else work<false>(A, B, C, M, N, K);
+    if (float4_fits(A, K) && float4_fits(B, N)) work<4>(A, B, C, M, N, K);
+    else work<1>(A, B, C, M, N, K);
 }
