@@ -57,15 +57,13 @@
 #define GROUP 8        // rows of tiles that are computed together
 #endif
 
-#ifndef COPY_STEPS
-#define COPY_STEPS 2   // steps along K of a tile in which copies are started
-#endif
-
 #define LANES_N (32 / LANES_M)
 #define WARPS_M (BM / (TM * LANES_M))
 #define WARPS_N (BN / (TN * LANES_N))
 #define THREADS (32 * WARPS_M * WARPS_N * SLICES)
 #define STEPS (BK / SLICES)                        // along K, of a warp in each tile
+#define COPY_STEPS (STEPS / 2)                     // of them, in which copies are started
+#define A_LANES (THREADS / 8 <= BM ? 8 : THREADS / BM)         // lanes along a row of A
 #define PAD 4                                      // words behind each row of the tile of A
 
 struct Stage {
@@ -73,19 +71,8 @@ struct Stage {
     float b[BK][BN];
 };
 
-// Stages are told apart by their first byte. The one after another, in a ring:
-__device__ __forceinline__ unsigned after(unsigned stage)
-{
-    return stage == (STAGES - 1) * sizeof(Stage) ? 0 : stage + sizeof(Stage);
-}
-
-__device__ __forceinline__ float *further(float *at, unsigned bytes)
-{
-    return (float *)((char *)at + bytes);
-}
-
 static_assert(WARPS_M * LANES_M * TM == BM && WARPS_N * LANES_N * TN == BN, "warps fill the block");
-static_assert(TM % 4 == 0 && TN % 4 == 0 && STEPS % 2 == 0 && STAGES >= 2 && COPY_STEPS < STEPS, "");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && STEPS % 2 == 0 && STAGES >= 2, "");
 
 // What blocks leave for each other between tiles. The flags and the counter are zero before each
 // launch and after it; sums are written before they are read.
@@ -128,8 +115,12 @@ struct Place {
         thread = threadIdx.x;
         int warp = thread / 32, lane = thread % 32;
         slice = warp / (WARPS_M * WARPS_N);
-        row = warp / WARPS_N % WARPS_M * (TM * LANES_M) + lane / LANES_N * 4;
-        col = warp % WARPS_N * (TN * LANES_N) + lane % LANES_N * 4;
+        // Two lanes in a row have the same rows, and the next two the same columns: then shared
+        // memory serves a warp in fewer wavefronts (lesson 7).
+        int lane_row = lane / (2 * LANES_N) * 2 + lane / 2 % 2;
+        int lane_col = lane / 4 % (LANES_N / 2) * 2 + lane % 2;
+        row = warp / WARPS_N % WARPS_M * (TM * LANES_M) + lane_row * 4;
+        col = warp % WARPS_N * (TN * LANES_N) + lane_col * 4;
     }
 };
 
@@ -161,7 +152,7 @@ struct Fragment {
 };
 
 // Tiles first to last - 1 of the K axis, for the tile of C at row0, col0: adds to `sum`. WORDS: 4 if
-// rows of A and B can be read by float4, else 1.
+// rows of B can be read by float4, else 1.
 template <int WORDS>
 __device__ __forceinline__ void add_tiles(float (&sum)[TM][TN], Stage *stages, const Place &place,
                                           const float *A, const float *B, int M, int N, int K,
@@ -170,9 +161,10 @@ __device__ __forceinline__ void add_tiles(float (&sum)[TM][TN], Stage *stages, c
     int missing = (BK - K % BK) % BK;              // in the first tile, before its first k
     int k0 = first * BK - missing;
 
-    // A comes by way of registers, four k of a row at a time, to be transposed. B comes by cp.async.
-    Share<BM, BK, 4> a(place.thread);
+    // A is copied word by word, to be transposed on its way; B four words at a time if that can be.
+    Share<BM, A_LANES, 1> a(place.thread);
     Share<BK, BN, WORDS> b(place.thread);
+    const int a_parts = a.parts * (BK / A_LANES);
     const float *a_from[a.parts];
     #pragma unroll
     for (int part = 0; part < a.parts; ++part) {
@@ -180,53 +172,45 @@ __device__ __forceinline__ void add_tiles(float (&sum)[TM][TN], Stage *stages, c
         a_from[part] = A + (size_t)row * K + k0 + a.col;
     }
     const float *b_from = B + (long long)(k0 + b.row) * N + min(col0 + b.col, N - WORDS);
-    float *a_to = &stages[0].a[a.col][a.row];
+    unsigned a_to = (unsigned)__cvta_generic_to_shared(&stages[0].a[a.col][a.row]);
     unsigned b_to = (unsigned)__cvta_generic_to_shared(&stages[0].b[b.row][b.col]);
     unsigned stage = 0;                            // where the one to be filled begins
-    float4 a4[a.parts] = {};
 
-    auto load_a = [&](int part, int missing) {
-        const float *from = a_from[part];
-        if (WORDS == 4) {
-            a4[part] = missing == 0 || a.col >= missing ? *(const float4 *)from : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        } else {
-            a4[part].x = missing == 0 || a.col >= missing ? from[0] : 0.0f;
-            a4[part].y = missing == 0 || a.col + 1 >= missing ? from[1] : 0.0f;
-            a4[part].z = missing == 0 || a.col + 2 >= missing ? from[2] : 0.0f;
-            a4[part].w = missing == 0 || a.col + 3 >= missing ? from[3] : 0.0f;
-        }
+    auto copy_a = [&](int part, int zeros) {
+        int r = part % a.parts, k = part / a.parts * A_LANES;
+        unsigned to = a_to + stage + 4 * (k * (BM + PAD) + r * a.down);
+        if (zeros == 0) copy_async<1>(to, a_from[r] + k);
+        else copy_or_zero<1>(to, a.col + k < zeros ? A : a_from[r] + k, a.col + k < zeros);
     };
-    auto store_a = [&](int part) {
-        float *to = further(a_to, stage) + part * a.down;
-        to[0 * (BM + PAD)] = a4[part].x;
-        to[1 * (BM + PAD)] = a4[part].y;
-        to[2 * (BM + PAD)] = a4[part].z;
-        to[3 * (BM + PAD)] = a4[part].w;
-    };
-    auto copy_b = [&](int part) {
-        copy_async<WORDS>(b_to + stage + 4 * part * b.down * BN, b_from + (size_t)(part * b.down) * N);
+    auto copy_b = [&](int part, int zeros) {
+        int k = part * b.down;
+        unsigned to = b_to + stage + 4 * k * BN;
+        const float *from = b_from + (size_t)k * N;
+        if (zeros == 0) copy_async<WORDS>(to, from);
+        else copy_or_zero<WORDS>(to, b.row + k < zeros ? B : from, b.row + k < zeros);
     };
     auto next_stage = [&]() {                      // one group per tile, if only an empty one
         asm volatile("cp.async.commit_group;");
         #pragma unroll
         for (int part = 0; part < a.parts; ++part) a_from[part] += BK;
         b_from += (size_t)BK * N;
-        stage = after(stage);
+        stage = stage == (STAGES - 1) * sizeof(Stage) ? 0 : stage + sizeof(Stage);
     };
 
     for (int t = 0; t < STAGES - 1; ++t) {         // all stages but one are filled beforehand
         if (first + t < last) {
-            int zeros = first + t == 0 ? missing : 0;
-            #pragma unroll
-            for (int part = 0; part < a.parts; ++part) load_a(part, zeros);
-            #pragma unroll
-            for (int part = 0; part < b.parts; ++part) {
-                bool zero = b.row + part * b.down < zeros;
-                copy_or_zero<WORDS>(b_to + stage + 4 * part * b.down * BN,
-                                    zero ? B : b_from + (size_t)(part * b.down) * N, zero);
+            int zeros = first + t == 0 ? missing : 0;          // at most once not 0
+            if (zeros == 0) {
+                #pragma unroll
+                for (int part = 0; part < a_parts; ++part) copy_a(part, 0);
+                #pragma unroll
+                for (int part = 0; part < b.parts; ++part) copy_b(part, 0);
+            } else {
+                #pragma unroll
+                for (int part = 0; part < a_parts; ++part) copy_a(part, zeros);
+                #pragma unroll
+                for (int part = 0; part < b.parts; ++part) copy_b(part, zeros);
             }
-            #pragma unroll
-            for (int part = 0; part < a.parts; ++part) store_a(part);
         }
         next_stage();
     }
@@ -234,33 +218,35 @@ __device__ __forceinline__ void add_tiles(float (&sum)[TM][TN], Stage *stages, c
     __syncthreads();
 
     Fragment fragment[2];
-    float *a_at = &stages[0].a[place.slice * STEPS][place.row];
-    float *b_at = &stages[0].b[place.slice * STEPS][place.col];
-    unsigned now = 0;                                 // where the stage in use begins
+    const float *a_at = &stages[0].a[place.slice * STEPS][place.row];
+    const float *b_at = &stages[0].b[place.slice * STEPS][place.col];
+    const int stage_words = sizeof(Stage) / 4;
+    int now = 0;                                   // where the stage in use begins
     fragment[0].load(a_at, b_at, 0);
-    for (int t = last - first; t > 0; --t) {
+    for (int t = last - first; t > 0; --t) {       // tiles from this one on
         #pragma unroll
         for (int k = 0; k < STEPS; ++k) {
             if (k < STEPS - 1) {
-                fragment[(k + 1) % 2].load(further(a_at, now), further(b_at, now), k + 1);
+                fragment[(k + 1) % 2].load(a_at + now, b_at + now, k + 1);
             } else {
                 // The next tile has come for this thread, and with the barrier for all. And all
                 // have read the last of this tile, whose stage is the next to be filled.
                 asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2));
                 __syncthreads();
-                now = after(now);
-                fragment[0].load(further(a_at, now), further(b_at, now), 0);
+                now = now == (STAGES - 1) * stage_words ? 0 : now + stage_words;
+                fragment[0].load(a_at + now, b_at + now, 0);
             }
-            #pragma unroll
-            for (int part = 0; part < a.parts; ++part) {
-                if (k == 0 && t >= STAGES) load_a(part, 0);
-                if (k == STEPS - 2) store_a(part);             // at the end, what nobody reads
+            if (k < COPY_STEPS && t >= STAGES) {   // some of the copies in each step
+                #pragma unroll
+                for (int part = 0; part < a_parts; ++part) {
+                    if (part * COPY_STEPS / a_parts == k) copy_a(part, 0);
+                }
+                #pragma unroll
+                for (int part = 0; part < b.parts; ++part) {
+                    if (part * COPY_STEPS / b.parts == k) copy_b(part, 0);
+                }
             }
-            #pragma unroll
-            for (int part = 0; part < b.parts; ++part) {
-                if (part * COPY_STEPS / b.parts == k && t >= STAGES) copy_b(part);
-            }
-            if (k == STEPS - 2) next_stage();
+            if (k == COPY_STEPS - 1) next_stage();
 
             const float *a_k = (const float *)fragment[k % 2].a;
             const float *b_k = (const float *)fragment[k % 2].b;
@@ -269,6 +255,7 @@ __device__ __forceinline__ void add_tiles(float (&sum)[TM][TN], Stage *stages, c
                 #pragma unroll
                 for (int j = 0; j < TN; ++j) {     // there and back: one operand stays the same
                     int jj = i % 2 ? TN - 1 - j : j;
+                    jj = jj % 2 * (TN / 2) + jj / 2;           // and from one half to the other
                     sum[i][jj] += a_k[i] * b_k[jj];
                 }
             }
@@ -379,7 +366,9 @@ template <int WORDS>
 __device__ __forceinline__ void work(const float *A, const float *B, float *C,
                                      int M, int N, int K)
 {
-    extern __shared__ float4 shared[];             // the stages, and later the slices' sums
+    // The stages, and later the slices' sums. Rows of a stage begin at a sector's length, 32 bytes: a
+    // 16-byte copy to another place within a sector takes twice as many sectors from the L2 cache.
+    extern __shared__ __align__(128) float4 shared[];
     __shared__ int turn;
     Stage *stages = (Stage *)shared;
     Place place;
@@ -438,6 +427,6 @@ __device__ __forceinline__ void work(const float *A, const float *B, float *C,
 __global__ void __launch_bounds__(THREADS, RESIDENT)
 matmul_best(const float *A, const float *B, float *C, int M, int N, int K)
 {
-    if (float4_fits(A, K) && float4_fits(B, N)) work<4>(A, B, C, M, N, K);
+    if (float4_fits(B, N)) work<4>(A, B, C, M, N, K);
     else work<1>(A, B, C, M, N, K);
 }
