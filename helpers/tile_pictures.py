@@ -303,7 +303,7 @@ def _draw_thread(axes: Axes, found: Tiling, thread: int) -> str:
     if len(mine.columns) <= LABELLED:
         for column, x in enumerate(mine.columns):
             _say(axes, grid.middle(0, column)[0], TOP - APART - STRIP - 0.08, str(x), va="bottom",
-                 fontsize=13, rotation=90 * (grid.width < 0.38))  # fmt: skip
+                 fontsize=13, rotation=90 * (grid.width < 0.3))  # fmt: skip
     place = ", ".join(map(str, found.place(thread)))
     count = len(mine.rows) * len(mine.columns)
     return (f"thread ({place}), red: {len(mine.rows)} × {len(mine.columns)} "
