@@ -29,6 +29,9 @@ NOT_BEGUN = {
     ("04-syncthreads.ipynb", 1): "missing second barrier",
     ("04-syncthreads.ipynb", 2): "missing __syncwarp",
     ("04-syncthreads.ipynb", 3): "nothing written",
+    ("07-vectorized.ipynb", 1): "too many sectors",
+    ("07-vectorized.ipynb", 2): "bank conflicts",
+    ("07-vectorized.ipynb", 3): "nothing written",
 }
 
 
@@ -154,6 +157,18 @@ WRONG_ANSWERS = [
     ("04-syncthreads.ipynb", 3, "now ^= 1;", "", "missing second barrier"),
     ("04-syncthreads.ipynb", 3, "        __syncthreads();\n", "", "missing first barrier"),
     ("04-syncthreads.ipynb", 3, "now ^= 1;", "__syncthreads();", "too many barriers"),
+    ("07-vectorized.ipynb", 1, "fits && col < N", "col < N", "misaligned access"),
+    ("07-vectorized.ipynb", 1, "fits && col < N", "fits", "reads outside B"),
+    ("07-vectorized.ipynb", 1, "fits && col < N", "false", "too many sectors"),
+    ("07-vectorized.ipynb", 1, "if (col + j < N) c[j]", "c[j]", "writes outside C"),
+    ("07-vectorized.ipynb", 2, "[row ^ k * 4]", "[row]", "wrong result"),
+    ("07-vectorized.ipynb", 2, "i / 8 ^ i % 8 * 4", "i / 8 ^ i % 8", "wrong result"),
+    ("07-vectorized.ipynb", 2, "i / 8 ^ i % 8 * 4", "i / 8 + i % 8 * 4", "outside shared memory"),
+    ("07-vectorized.ipynb", 2, "As[8][64],", "As[8][72],", "too much shared memory"),
+    ("07-vectorized.ipynb", 3, "thread / 2 % 2", "thread % 2", "elements never written"),
+    ("07-vectorized.ipynb", 3, "thread / 32 * 2", "thread / 32", "elements never written"),
+    ("07-vectorized.ipynb", 3, "(thread / 32 * 2 + thread / 2 % 2) * 4, col = (thread % 32 / 4 * 2"
+     " + thread % 2) * 4", "thread / 16 * 4, col = thread % 16 * 4", "too many wavefronts"),
 ]  # fmt: skip
 
 
@@ -178,6 +193,8 @@ def test_a_wrong_answer_gets_its_diagnosis(checked, lesson, number, old, new, di
     ("03-bank-conflicts.ipynb", 2, ("03-bank-conflicts.ipynb", 1), "too much shared memory"),
     ("03-bank-conflicts.ipynb", 3, ("03-bank-conflicts.ipynb", 2), "too many wavefronts"),
     ("04-syncthreads.ipynb", 3, ("01-naive.ipynb", 3), "too many sectors"),
+    ("07-vectorized.ipynb", 2, ("07-vectorized.ipynb", 1), "bank conflicts"),
+    ("07-vectorized.ipynb", 3, ("07-vectorized.ipynb", 2), "too many wavefronts"),
 ])
 def test_the_kernel_of_another_exercise_does_not_reach_the_goal(
     checked, lesson, number, other, diagnosis
