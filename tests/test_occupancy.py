@@ -114,7 +114,11 @@ def test_the_lessons_kernels(kernel) -> None:
     assert found.resources.shared == _static_shared(kernel)
     assert found.resources.local == 0
     for capability in LIMITS:
-        assert occupancy(kernel, capability).blocks >= 1
+        if kernel.file.name == "08_pipeline.cu" and capability < (8, 0):
+            with pytest.raises(RuntimeError, match="Feature 'cp.async' requires .target sm_80"):
+                occupancy(kernel, capability)
+        else:
+            assert occupancy(kernel, capability).blocks >= 1
 
 
 def _static_shared(kernel) -> int:
