@@ -33,6 +33,9 @@ NOT_BEGUN = {
     ("06-register-tile.ipynb", 1): "too many wavefronts",
     ("06-register-tile.ipynb", 2): "local memory",
     ("06-register-tile.ipynb", 3): "card not filled",
+    ("07-vectorized.ipynb", 1): "too many sectors",
+    ("07-vectorized.ipynb", 2): "bank conflicts",
+    ("07-vectorized.ipynb", 3): "nothing written",
 }
 
 
@@ -172,6 +175,18 @@ WRONG_ANSWERS = [
     ("06-register-tile.ipynb", 3, "64, 64, 8, 4, 8", "64, 64, 8, 8, 8", "card not filled"),
     ("06-register-tile.ipynb", 3, "64, 64, 8, 4, 8", "32, 32, 8, 4, 4", "too many sectors"),
     ("06-register-tile.ipynb", 3, "64, 64, 8, 4, 8", "64, 64, 16, 4, 8", "bank conflicts"),
+    ("07-vectorized.ipynb", 1, "fits && col < N", "col < N", "misaligned access"),
+    ("07-vectorized.ipynb", 1, "fits && col < N", "fits", "reads outside B"),
+    ("07-vectorized.ipynb", 1, "fits && col < N", "false", "too many sectors"),
+    ("07-vectorized.ipynb", 1, "if (col + j < N) c[j]", "c[j]", "writes outside C"),
+    ("07-vectorized.ipynb", 2, "[row ^ k * 4]", "[row]", "wrong result"),
+    ("07-vectorized.ipynb", 2, "i / 8 ^ i % 8 * 4", "i / 8 ^ i % 8", "wrong result"),
+    ("07-vectorized.ipynb", 2, "i / 8 ^ i % 8 * 4", "i / 8 + i % 8 * 4", "outside shared memory"),
+    ("07-vectorized.ipynb", 2, "As[8][64],", "As[8][72],", "too much shared memory"),
+    ("07-vectorized.ipynb", 3, "thread / 2 % 2", "thread % 2", "elements never written"),
+    ("07-vectorized.ipynb", 3, "thread / 32 * 2", "thread / 32", "elements never written"),
+    ("07-vectorized.ipynb", 3, "(thread / 32 * 2 + thread / 2 % 2) * 4, col = (thread % 32 / 4 * 2"
+     " + thread % 2) * 4", "thread / 16 * 4, col = thread % 16 * 4", "too many wavefronts"),
 ]  # fmt: skip
 
 
@@ -196,6 +211,8 @@ def test_a_wrong_answer_gets_its_diagnosis(checked, lesson, number, old, new, di
     ("03-bank-conflicts.ipynb", 2, ("03-bank-conflicts.ipynb", 1), "too much shared memory"),
     ("03-bank-conflicts.ipynb", 3, ("03-bank-conflicts.ipynb", 2), "too many wavefronts"),
     ("04-syncthreads.ipynb", 3, ("01-naive.ipynb", 3), "too many sectors"),
+    ("07-vectorized.ipynb", 2, ("07-vectorized.ipynb", 1), "bank conflicts"),
+    ("07-vectorized.ipynb", 3, ("07-vectorized.ipynb", 2), "too many wavefronts"),
 ])
 def test_the_kernel_of_another_exercise_does_not_reach_the_goal(
     checked, lesson, number, other, diagnosis
