@@ -317,7 +317,7 @@ _TABLE = (
 KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in _TABLE}
 
 #: What lessons show recorded times of besides: blocks of 16 x 16 with two barriers a step, and one;
-#: that one with the usual tile; and the pipeline with fewer stages.
+#: that one with the usual tile, and with the loads ahead; and the pipeline with fewer stages.
 MEASURED: dict[str, Kernel] = {
     kernel.name: kernel
     for kernel in (
@@ -333,6 +333,12 @@ MEASURED: dict[str, Kernel] = {
                 options=(f"-DTILE={tile}",),
             )
             for name, tile in (("two_buffers_16", 16), ("two_buffers", 32))
+        ),
+        Kernel(
+            "tiled_double_buffered",
+            CUDA_FOLDER / "08_tiled_pipeline.cu",
+            "matmul_tiled_double_buffered",
+            lesson=8,
         ),
         *(pipelined(stages) for stages in (2, 3)),
     )

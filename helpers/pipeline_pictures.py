@@ -18,6 +18,7 @@ import re
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from helpers.errors import WrongValue
@@ -174,8 +175,9 @@ def pipelines(
             Patch(facecolor=ORANGE, edgecolor=INK, hatch="...", label="stored"),
             Patch(facecolor=SKY, edgecolor=INK, label="computed with"),
             Patch(facecolor="none", edgecolor=VERMILION, hatch="//", label="no FMA runs"),
+            Line2D([], [], color=INK, linewidth=3.5, label="barrier"),
         ],
-        loc="outside lower center", ncols=4, fontsize=14, frameon=False,
+        loc="outside lower center", ncols=5, fontsize=14, frameon=False,
     )  # fmt: skip
     return Picture(figure, _words(drawn, tiles, latency), width=900, colours=32)
 
@@ -189,8 +191,8 @@ def _draw(axes: Axes, schedule: Schedule, end: float) -> None:
             style["hatch"] = "..."
         axes.add_patch(Rectangle((part.start, y), part.end - part.start, 0.86, **style))
         if part.what != STORE_PART:
-            axes.text((part.start + part.end) / 2, y + 0.45, str(part.tile), ha="center",
-                      va="center", fontsize=13, color=INK)  # fmt: skip
+            axes.text(part.start + 0.25, y + 0.45, str(part.tile), ha="center", va="center",
+                      fontsize=13, color=INK)  # fmt: skip
     for start, stop in schedule.waits:
         axes.add_patch(Rectangle((start, rows.index(FMAS)), stop - start, 0.86, hatch="//",
                                  facecolor="none", edgecolor=VERMILION, linewidth=1.5))  # fmt: skip
@@ -222,7 +224,7 @@ def _words(drawn: list[Schedule], tiles: int, latency: float) -> str:
         first, *later = schedule.waits
         gaps = f", then {len(later)} waits of {later[0][1] - later[0][0]:.1f}" if later else ""
         sentences.append(
-            f"{schedule.name[0].upper()}{schedule.name[1:]}: the first FMA at {first[1]:.1f}{gaps}, "
+            f"{schedule.name[0].upper()}{schedule.name[1:]}: first FMA at {first[1]:.1f}{gaps}, "
             f"{len(schedule.barriers)} barriers, done at {schedule.end:.1f}."
         )
     return " ".join(sentences)
