@@ -16,13 +16,16 @@
 // rows of B and C if N is. Where that does not hold, the same elements are moved one by one.
 //
 // Launch shape: grid (ceil(N / BN), ceil(M / BM)), block (BN / TN, BM / TM), which is 256 threads.
+// PAD can be given to nvcc: -DPAD=0.
 
 #define BM 128         // rows of C per block
 #define BN 128         // columns of C per block
 #define BK 8           // how far a step goes along K
 #define TM 8           // rows of C per thread, in two groups of four
 #define TN 8           // columns of C per thread, in two groups of four
+#ifndef PAD
 #define PAD 4          // words behind each row of As: its stores then go to other banks
+#endif
 
 #define THREADS ((BM / TM) * (BN / TN))
 

@@ -194,7 +194,7 @@ def bank_picture(
         _sentence(title), f"{OPERATIONS[operation]} of {size} bytes a lane in shared memory, "
         f"{_lanes_in_words(mask)}: {numbers}{_conflict(table)}.", _served(table),
     ]))  # fmt: skip
-    return Picture(sheet.figure, alt, WIDTH)
+    return Picture(sheet.figure, alt, WIDTH, colours=32)
 
 
 def _conflict(table: list[Wavefront]) -> str:
@@ -334,7 +334,7 @@ def _sector_picture(
         f"{_lanes_in_words(mask)}: {numbers}.",
         _touched(table),
     ]))  # fmt: skip
-    return Picture(sheet.figure, alt, WIDTH)
+    return Picture(sheet.figure, alt, WIDTH, colours=32)
 
 
 def _places(table: list[Sector]) -> dict[int, tuple[float, float]]:

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from helpers.control_flow import ControlFlow
@@ -214,6 +215,10 @@ class _Reader:
         self.condition_lines = {
             line for b, line in self.branch_lines.items() if not self.flow.steers_a_loop(b)
         }
+        #: PTX line of a branch -> of the first that is decided by the same predicate.
+        self.first_line = self._repeated()
+        #: Branches one after the other that go to one place, as of `a && b && c`: their PTX lines.
+        self.chains = self._chains()
         places = {access.id for access in self.accesses}
         #: The PTX lines of what accesses memory in another way than by those loads and stores.
         self.other_lines = {
@@ -227,7 +232,11 @@ class _Reader:
     def conditions(self, block: int) -> set[int] | None:
         """The PTX lines of the branches that decide whether `block` runs."""
         blocks = self.flow.conditions(block)
-        return None if blocks is None else {self.branch_lines[b] for b in blocks}
+        return None if blocks is None else self.firsts(self.branch_lines[b] for b in blocks)
+
+    def firsts(self, lines: Iterable[int]) -> set[int]:
+        """The PTX lines of branches, those that repeat another's decision under its line."""
+        return {self.first_line.get(line, line) for line in lines}
 
     def users(self, access: Access) -> list[ptx.Instruction]:
         """The arithmetic and the stores in the same block that use the loaded value."""
@@ -253,6 +262,36 @@ class _Reader:
             for i in self.blocks[b]
             if _is_counted(i)
         ]
+
+    def _repeated(self) -> dict[int, int]:
+        """Two branches decide the same if their predicate has one definition, and all loops around
+        that are also around both: between them it has not been computed again."""
+        defined = {name: b for b, block in enumerate(self.blocks) for i in block
+                   for name in destinations(i)}  # fmt: skip
+        first: dict[str, int] = {}
+        lines = {}
+        for b, line in sorted(self.branch_lines.items()):
+            guard = self.blocks[b][-1].guard
+            if guard is None or self._definitions[guard] != 1:
+                continue
+            around = {h for h, body in self.flow.loops.items() if defined[guard] in body}
+            if all(b in self.flow.loops[h] for h in around):
+                lines[line] = first.setdefault(guard, line)
+        return lines
+
+    def _chains(self) -> list[tuple[int, ...]]:
+        before = Counter(s for after in self.flow.successors for s in after)
+        chains: dict[int, list[int]] = {}  # the last block -> all
+        for b in sorted(self.branch_lines):
+            target, *after = self.flow.successors[b]
+            if len(after) != 1:
+                continue
+            quiet = not any(i.opcode in ("ld", "st") or i.opcode in _OTHERS for i in self.blocks[b])
+            for last in [c for c in chains if self.flow.successors[c] == (target, b)]:
+                if quiet and before[b] == 1:
+                    chains[b] = [*chains.pop(last), b]
+            chains.setdefault(b, [b])
+        return [tuple(self.branch_lines[b] for b in c) for c in chains.values() if len(c) > 1]
 
     def _split(self) -> list[tuple[int, ...]]:
         labels: dict[str, int] = {}
@@ -590,7 +629,8 @@ def _check_conditions(
     """Raise unless the machine decides by the same branches as the PTX whether to make the access.
 
     A branch of the PTX may have become the instruction's predicate, and one branch of the machine
-    may bear another line than that of the PTX's branch.
+    may bear another line than that of the PTX's branch. Where branches follow one another and go to
+    one place, the machine may have one branch for several: it bears the line of the last.
     """
     wanted = reader.conditions(access.block)
     guarded = reader.kernel.body[access.id].guard is not None
@@ -599,8 +639,13 @@ def _check_conditions(
         conditions = machine.flow.conditions(i.block)
         if wanted is None or conditions is None:
             raise _Doubt("it is not known which branches lead to it")
-        lines = {machine.branch_lines[b] for b in conditions}
+        lines = reader.firsts(machine.branch_lines[b] for b in conditions)
         missing = wanted - lines
+        for chain in reader.chains:
+            own = {b for b, line in machine.branch_lines.items() if line in chain}
+            own = {b for b in own if len(machine.flow.successors[b]) > 1}
+            if wanted.issuperset(chain) and chain[-1] in lines and own <= conditions:
+                missing -= set(chain)
         unnamed = [
             b
             for b in conditions
@@ -609,7 +654,7 @@ def _check_conditions(
             and not all(machine.flow.reaches(s, places, b) for s in machine.flow.successors[b])
         ]
         name = f"the {i.opcode} at 0x{i.address:x} of the machine code"
-        if (lines & reader.condition_lines) - wanted:
+        if (lines & reader.firsts(reader.condition_lines)) - wanted:
             raise _Doubt(f"{name} was moved under a condition")
         if i.predicate is None and (guarded or len(missing) > len(unnamed)):
             raise _Doubt(f"{name} does not wait for the PTX's condition")

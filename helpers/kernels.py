@@ -195,6 +195,25 @@ def tiled(tile: int, name: str = "tiled") -> Kernel:
     )
 
 
+def register_tile(BM: int = 128, BN: int = 128, BK: int = 8, TM: int = 8, TN: int = 8) -> Kernel:
+    """Lesson 6's tile with other constants: a block computes BM x BN elements of C and goes BK
+    along K in a step, a thread computes TM x TN. Raises ValueError for what no block can be."""
+    sizes = {"BM": BM, "BN": BN, "BK": BK, "TM": TM, "TN": TN}
+    sizes = {name: _checked_size(name, size) for name, size in sizes.items()}
+    if BM % TM or BN % TN:
+        raise WrongValue(f"BM={BM} and BN={BN} must be multiples of TM={TM} and TN={TN}")
+    if BM // TM * (BN // TN) > 1024:
+        raise WrongValue(f"BM={BM}, BN={BN}, TM={TM}, TN={TN}: a block of {BN // TN} x {BM // TM} "
+                         "threads is more than the 1024 allowed")  # fmt: skip
+    return dataclasses.replace(
+        KERNELS["register_tile"],
+        name=f"register_tile_{BM}x{BN}x{BK}_{TM}x{TN}",
+        block=(BN // TN, BM // TM, 1),
+        tile=(BM, BN),
+        options=tuple(f"-D{name}={size}" for name, size in sizes.items()),
+    )
+
+
 def pipelined(stages: int) -> Kernel:
     """The kernel "pipelined" with another number of stages, compiled with -DSTAGES=stages."""
     count = _checked_size("stages", stages)

@@ -231,8 +231,14 @@ def _assembled(ptx: str, arch: str) -> dict[str, ptxas.Resources]:
         ptx = ptx.replace(".target sm_80", ".target sm_75")
     accepted, report = ptxas.assemble(require_toolkit().ptxas, ptx, arch)
     if not accepted:
-        raise RuntimeError(f"ptxas refuses the kernel for {arch}: {report.strip()}")
+        raise RuntimeError(f"ptxas refuses the kernel for {arch}: {_once(report)}")
     return ptxas.resources(report)
+
+
+def _once(report: str) -> str:
+    """What ptxas complains of, each thing once: "Feature 'cp.async' requires .target sm_80 …"."""
+    said = [line.partition("error   : ")[2].strip() for line in report.splitlines()]
+    return "; ".join(dict.fromkeys(filter(None, said))) or report.strip()
 
 
 def _device_capability() -> tuple[int, int]:

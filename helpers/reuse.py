@@ -13,8 +13,14 @@ What it says, and nothing more:
   is left over for the blocks after them. Blocks come in the order of their indices, x first.
 
 So it knows of no L1 cache that serves two resident blocks at once or is too small, and of no L2
-cache that keeps a part. An H200's counters (2026-11-30, tests/test_reuse.py) say how far off that
-is: of the L2 cache's bytes the model has 0.85 to 1.4 times what was counted, at 4096 within 6%.
+cache that keeps a part. Nor does it know of what lies between the multiprocessors and the L2 cache
+and merges their requests for one line (the "L1 Request Coalescer" of Nsight Compute's Kernel
+Profiling Guide): 64 large blocks, of which no two need share a multiprocessor, got from the L2
+cache two thirds of what each of them reads. How many requests meet there depends on how well blocks
+keep in step, and is not modelled. An H200's counters (2026-11-30, tests/test_reuse.py) say how far
+off all that is: of the L2 cache's bytes the model has 0.85 to 1.5 times what was counted, the most
+where 64 blocks are all that there are; at 4096 0.97 to 1.16 times, within 6% for the kernels of
+lessons 1 to 4 and most above for those whose blocks compute the most (register_column, pipelined).
 Of the memory's it has 1.1 to 2.5 times as many where all fits in the L2 cache, since C stays there,
 and at 4096, where they do not fit, a quarter to all: blocks resident together seem not to keep in
 step along K, and share less than the model lets them.

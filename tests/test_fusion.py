@@ -606,3 +606,52 @@ other:
 after:""")
     assert found.unresolved == ()
     assert [g.predicated for g in found.groups if g.opcode == "LDS"] == [True, True]
+
+
+def test_two_branches_on_one_predicate_are_one_condition():
+    """ptxas leaves out the second branch: where the first is taken, so would be the second."""
+    found = handwritten("""
+  setp.gt.u32 %p1, %r2, 5;
+  mov.f32 %f3, %f1;
+  mov.f32 %f4, %f1;
+  @%p1 bra middle;
+  ld.shared.f32 %f4, [%r5+4];
+  st.shared.f32 [%r5+80], %f4;
+  bar.sync 0;
+middle:
+  @%p1 bra after;
+  ld.shared.f32 %f3, [%r5+40];
+  bar.sync 0;
+after:""")
+    assert found.unresolved == ()
+
+
+CHAIN = """
+  setp.gt.u32 %p1, %r2, 5;
+  mov.f32 %f3, %f1;
+  @%p1 bra after;
+  and.b32 %r6, %r1, 3;
+  {between}
+  setp.ne.u32 %p2, %r6, 0;
+  @%p2 bra {second};
+  ld.shared.f32 %f3, [%r5+40];
+  st.shared.f32 [%r5+80], %f3;
+  bar.sync 0;
+  ld.shared.f32 %f3, [%r5+44];
+  bar.sync 0;
+other:
+after:"""
+
+
+def test_branches_of_a_chain_may_be_one():
+    """As of `a && b`: the machine code has one branch, of the line of the last."""
+    found = handwritten(CHAIN.format(between="", second="after"))
+    assert found.unresolved == ()
+
+
+def test_a_chain_that_the_kernels_have(text):
+    found = fused(lesson("warp_tile"), "matmul_warp_tile", "sm_90")
+    places = {id for entry in found.unresolved for id in entry.members}
+    assert {found.accesses[id].space for id in places} <= {"global"}
+    wide = [g for g in found.groups if g.opcode == "LDS.128"]
+    assert len(wide) == 2 * 8 * 4  # in two copies of the loop, for eight k, two of each matrix

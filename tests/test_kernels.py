@@ -39,6 +39,7 @@ VARIANTS = [
     *(tiled(size) for size in (16, 8, 5, 1)),
     *(tiled(size, name) for name in ("tiled_conflict", "padded", "swizzled") for size in (16, 2)),
 ]
+WIDE = ["vectorized", "warp_tile", "double_buffered", "pipelined"]  # move four floats at a time
 EVERY_KERNEL = pytest.mark.parametrize("kernel", VARIANTS, ids=lambda kernel: kernel.name)
 
 
@@ -186,6 +187,35 @@ class TestEdges:
         odd = raw[1:].view(np.float32).reshape(6, 7)
         odd[:] = B
         assert (KERNELS["tiled"](A, odd) == 6).all()
+
+    @pytest.mark.parametrize("size", [(130, 132, 20), (40, 30, 18), (33, 260, 41)], ids=str)
+    @pytest.mark.parametrize("shifted", ["A", "B", "C", "ABC"])
+    @pytest.mark.parametrize("name", WIDE)
+    def test_matrices_need_not_begin_at_a_multiple_of_16_bytes(
+        self, name: str, shifted: str, size: tuple[int, int, int]
+    ) -> None:
+        """Each matrix lies in memory with one word before it if shifted, and words behind it."""
+        M, N, K = size
+        A, B, expected = inputs_and_chain(M, N, K)
+        first = {matrix: int(matrix in shifted) for matrix in "ABC"}
+        words = {matrix: np.full(M * N + M * K + K * N, 7, np.float32) for matrix in "ABC"}
+        words["A"][first["A"] :][: M * K] = A.ravel()
+        words["B"][first["B"] :][: K * N] = B.ravel()
+        with upload(words["A"]) as dA, upload(words["B"]) as dB, upload(words["C"]) as dC:
+            starts = [int(d) + 4 * first[m] for m, d in zip("ABC", (dA, dB, dC), strict=True)]
+            KERNELS[name].launch(*starts, M, N, K)
+            C = dC.download()
+        inside = slice(first["C"], first["C"] + M * N)
+        assert np.array_equal(bits(C[inside]), bits(expected.ravel()))
+        assert (np.delete(C, inside) == 7).all()
+
+    @pytest.mark.parametrize("K", [8, 20, 21, 22, 23])
+    @pytest.mark.parametrize("N", [128, 132, 133, 134, 135, 260])
+    @pytest.mark.parametrize("name", WIDE)
+    def test_rows_of_any_length_are_right(self, name: str, N: int, K: int) -> None:
+        """Lengths that are a multiple of 4 and not of the tile, and each remainder of 4."""
+        A, B, expected = inputs_and_chain(129, N, K)
+        assert np.array_equal(bits(KERNELS[name](A, B)), bits(expected))
 
     def test_integers_of_numpy_and_raw_addresses_can_be_launched(self) -> None:
         A, B = ones(200, 4), ones(4, 50)

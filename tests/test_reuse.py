@@ -74,9 +74,9 @@ def test_beside_what_an_h200_counted(row: dict) -> None:
     found = traffic(kernel, M, N, K, H200, occupancy(kernel, H200.capability).blocks)
     l2 = 32 * (row["L2 sectors read"] + row["L2 sectors written"])
     memory = row["memory bytes read"] + row.get("memory bytes written", 0)
-    assert 0.85 < found.l2_bytes / l2 < 1.4
+    assert 0.85 < found.l2_bytes / l2 < 1.5
     if M == 4096:
-        assert found.l2_bytes == pytest.approx(l2, rel=0.06)
+        assert 0.97 < found.l2_bytes / l2 < 1.16
         assert 0.25 < found.memory_bytes / memory < 1.01
     else:
         assert 1.1 < found.memory_bytes / memory < 2.6

@@ -16,7 +16,7 @@ then tried with matrices of more than 2^32 elements, and on the GPU if there is 
 Modules: `subject` what is checked, `trial` one launch, `battery` which launches, and what a failure
 means, by `accesses` (what the sanitizer saw) and `values` (the wrong numbers); `limits` before any
 launch, `large` beyond 2^32, `traffic` what is counted, with notes,
-`goals` on it, `device` the GPU; `result` what is said.
+`goals` on it and on what a kernel `needs`, `device` the GPU; `result` what is said.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from .battery import Battery, nan_probe
 from .diagnosis import Diagnosis
 from .goals import Goals
 from .large import Large
+from .needs import Needs
 from .result import Result, result_of
 from .subject import Refused, Subject, subject_of
 from .traffic import SHAPE, Note, Traffic, notes
@@ -59,6 +60,8 @@ def check(
     fewer_wavefronts_than: int | None = None,
     fewer_barriers_than: int | None = None,
     shared_bytes_at_most: int | None = None,
+    no_local_memory: bool = False,
+    warps_at_1024: int | None = None,
 ) -> Result:
     """Says PASS, or what is wrong with a kernel.
 
@@ -72,13 +75,14 @@ def check(
     Goals that a right kernel must reach with matrices of `traffic.SHAPE`: no_conflicts: uses shared
     memory, without bank conflicts; fewer_sectors_than: of global memory; fewer_wavefronts_than: of
     shared memory; fewer_barriers_than: times that a warp waits at one; shared_bytes_at_most: of a
-    block.
+    block; no_local_memory: keeps nothing of a thread there; warps_at_1024: that each multiprocessor
+    of an H200 has at a time, on average, with M = N = 1024, where each must get a block.
 
     Raises TypeError or ValueError for arguments that are no kernel and no launch shape.
     """
     subject = subject_of(kernel, grid, block, tile, shared, b_transposed)
     goals = Goals(no_conflicts, fewer_sectors_than, fewer_wavefronts_than, fewer_barriers_than,
-                  shared_bytes_at_most)  # fmt: skip
+                  shared_bytes_at_most, no_local_memory, warps_at_1024)  # fmt: skip
     with contextlib.redirect_stdout(io.StringIO()):  # what a kernel prints, once for each launch
         return _Check(subject, full, seconds, goals).result()
 
@@ -170,9 +174,11 @@ class _Check:
         except (Refused, simt.Fault) as error:
             told = f"Its accesses could not be counted with {size(SHAPE)}: {error}"
             return Diagnosis("cannot be checked", (told,)) if self.goals else None
-        self._shared_bytes = self.trial.function.static_shared_bytes + self.subject.shared
-        self.notes += notes(self._traffic, self.battery.first, self._shared_bytes)
-        return self.goals.missed(self._traffic, self._shared_bytes)
+        function = self.trial.function
+        self._needs = Needs(self.subject, self.trial.program.ptx, function.name,
+                            function.static_shared_bytes)  # fmt: skip
+        self.notes += notes(self._traffic, self.battery.first, self._needs.shared_bytes)
+        return self.goals.missed(self._traffic, self._needs)
 
     def _praise(self) -> tuple[str, ...]:
         launches = self.battery.passed
@@ -186,5 +192,5 @@ class _Check:
             f"{len(orders)} orders: no race, no access outside, every element of C written and "
             f"within its rounding-error bound, which grows with K (at most {bound:.0e} of the sum "
             f"of |A||B|){large}.",
-            *(self.goals.reached(self._traffic, self._shared_bytes) if self.goals else ()),
+            *(self.goals.reached(self._traffic, self._needs) if self.goals else ()),
         )

@@ -85,7 +85,7 @@ class Plan:
         yield (35, 79, 19), "forward"
         yield (2 * rows - 1, columns + 1, 33), 2
         yield (rows + 1, 2 * columns - 1, 31), "reversed"
-        yield (5, 7, 9), "forward"
+        yield (rows + 4, columns + 4, 36), "forward"  # rows of whole float4, but not whole tiles
         yield (self.square[0], self.square[1], 1), "forward"
         yield self.ragged, "reversed"
         yield self.ragged, 3

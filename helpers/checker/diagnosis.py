@@ -94,11 +94,16 @@ HINTS: dict[str, str] = {
     "use each for more than one product.",
     "too many barriers": "Do more between two barriers, or take turns with two pairs of tiles.",
     "too much shared memory": "Make the arrays smaller: each element needs one place.",
+    "local memory": "An array can be in registers only if each of its indices is known when it is "
+    "compiled: give loops over it constant bounds. Fewer sums need fewer registers.",
+    "card not filled": "A smaller tile of C for a block gives more blocks, fewer elements for a "
+    "thread give more warps.",
 }
 # What an exercise is before it is done.
 NOT_DONE = (
     "nothing written", "only zeros written", "bank conflicts", "too many sectors",
-    "too many wavefronts", "too many barriers", "too much shared memory",
+    "too many wavefronts", "too many barriers", "too much shared memory", "local memory",
+    "card not filled",
 )  # fmt: skip
 
 

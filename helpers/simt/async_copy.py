@@ -210,7 +210,8 @@ def _copy(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
     _check(e, i, "st", target, to, size)
     _check_source(e, i, source, of, size, known, sizes)
     whole = known == size
-    e.memory.observed(replace(source, count=size // 4), of, i, (target, to), whole=whole)
+    if known != 0:
+        _observe(e, i, replace(source, count=size // 4), of, (target, to), whole, sizes)
     form = _Copy(size, of.pattern, to.pattern, known)
     area = _area(e)
     entry = e.op(f"call ptr @async.slot(ptr {area}, ptr %shared)")
@@ -234,6 +235,31 @@ def _copy(e: Emitter, i: ptx.Instruction) -> list[tuple[str, Lanes]]:
                                 ("i32", issued, _ISSUED)):  # fmt: skip
             e.line(f"store {kind} {value}, ptr {e.op(_at(entry, at))}")
     return []
+
+
+def _observe(
+    e: Emitter,
+    i: ptx.Instruction,
+    source: Access,
+    of: Lanes,
+    to: tuple[Access, Lanes],
+    whole: bool,
+    sizes: str | None,
+) -> None:
+    """Lanes that read nothing make no access of global memory; a warp of them makes no request."""
+    if sizes is None:
+        e.memory.observed(source, of, i, to, whole=whole)
+        return
+    outer = e.mask
+    some = e.op(f"icmp ne {_V} {sizes}, zeroinitializer")
+    e.mask = e.op(f"and i32 {outer}, {e.op(f'bitcast {_I1} {some} to i32')}")
+    reads, on = e.fresh("reads")[1:], e.fresh("on")[1:]
+    e.line(f"br i1 {e.op(f'icmp eq i32 {e.mask}, 0')}, label %{on}, label %{reads}")
+    e.label(reads)
+    e.memory.observed(source, of, i, to, whole=whole)
+    e.line(f"br label %{on}")
+    e.label(on)
+    e.mask = outer
 
 
 def _note(e: Emitter, entry: str, access: Access, value: Lanes, one: int, many: int) -> None:

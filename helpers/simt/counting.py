@@ -47,8 +47,8 @@ class Site:
     counters, by the place of lane 0's access in its sector, or -1 where they are the block's runs.
     fixed: no run has another cost. seen: the first of LOOKED_AT counters, by space, of runs that
     were looked at lane by lane; wider: the same for the fused access, by its bytes.
-    guard: where a guard may skip the instruction the counter of its runs, and after it of their
-    lanes; else -1.
+    guard: where a guard may skip the instruction, or a copy may read nothing, the counter of its
+    runs, and after it of their lanes; else -1.
     """
 
     instruction: ptx.Instruction
@@ -152,7 +152,7 @@ class Counting:
         operation = _OPERATIONS[i.opcode]
         site = Site(i, self._block, access.space, operation, access.size)
         self.counters.sites.append(site)
-        if i.guard:
+        if i.guard or operation == "copy":  # of a copy, some lanes or all may read nothing
             site.guard = self.counters.reserve(2)
             self._add(site.guard)
             self._add(site.guard + 1, self._lanes(e.mask))

@@ -9,6 +9,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from helpers import lesson
 from helpers.checker import Result, check
+from helpers.kernels import register_tile
 from helpers.lesson import answer, recorded_times
 from helpers.recorded import Record
 from tests.notebooks.regenerate import NOTEBOOKS
@@ -29,6 +30,15 @@ NOT_BEGUN = {
     ("04-syncthreads.ipynb", 1): "missing second barrier",
     ("04-syncthreads.ipynb", 2): "missing __syncwarp",
     ("04-syncthreads.ipynb", 3): "nothing written",
+    ("06-register-tile.ipynb", 1): "too many wavefronts",
+    ("06-register-tile.ipynb", 2): "local memory",
+    ("06-register-tile.ipynb", 3): "card not filled",
+    ("07-vectorized.ipynb", 1): "too many sectors",
+    ("07-vectorized.ipynb", 2): "bank conflicts",
+    ("07-vectorized.ipynb", 3): "nothing written",
+    ("08-pipeline.ipynb", 1): "copy not waited for",
+    ("08-pipeline.ipynb", 2): "missing zero fill",
+    ("08-pipeline.ipynb", 3): "nothing written",
 }
 
 
@@ -41,26 +51,29 @@ def cell(path: Path, cell_id: str) -> str:
 
 
 def exercise(lesson: str, number: int) -> str:
-    """The %%cuda cell of an exercise as it is handed out."""
+    """The cell of an exercise as it is handed out."""
     return cell(NOTEBOOKS / lesson, f"exercise-{number}-kernel")
 
 
 def solution(lesson: str, number: int) -> str:
-    """The %%cuda cell that solves it."""
+    """The cell that solves it."""
     return cell(NOTEBOOKS / "solutions" / lesson, f"kernel-{number}")
 
 
 @pytest.fixture
 def checked(tmp_path, monkeypatch):
-    """Runs a %%cuda cell and the check of an exercise, as the notebook does."""
+    """Runs the cell and the check of an exercise, as the notebook does."""
     monkeypatch.setattr("helpers.magics.WORK_FOLDER", tmp_path)
     shell = InteractiveShell()
     shell.extension_manager.load_extension("helpers")
-    shell.push({"check": check})
+    shell.push({"check": check, "register_tile": register_tile})
 
     def run(lesson: str, number: int, source: str) -> Result:
         options, _, code = source.partition("\n")
-        shell.run_cell_magic("cuda", options.removeprefix("%%cuda "), code + "\n")
+        if options.startswith("%%cuda "):
+            shell.run_cell_magic("cuda", options.removeprefix("%%cuda "), code + "\n")
+        else:
+            shell.run_cell(source).raise_error()
         return shell.ev(cell(NOTEBOOKS / lesson, f"exercise-{number}-check"))
 
     yield run
@@ -154,6 +167,45 @@ WRONG_ANSWERS = [
     ("04-syncthreads.ipynb", 3, "now ^= 1;", "", "missing second barrier"),
     ("04-syncthreads.ipynb", 3, "        __syncthreads();\n", "", "missing first barrier"),
     ("04-syncthreads.ipynb", 3, "now ^= 1;", "__syncthreads();", "too many barriers"),
+    ("06-register-tile.ipynb", 1, "--tile 32,64", "--tile 32,32", "too many wavefronts"),
+    ("06-register-tile.ipynb", 1, " && col + T * j < N)", ")", "writes outside C"),
+    ("06-register-tile.ipynb", 1, "Bs[T][2 * T]", "Bs[T][T]", "outside shared memory"),
+    ("06-register-tile.ipynb", 2, "[ty + 16 * i][k]", "[ty * 4 + i][k]", "wrong result"),
+    ("06-register-tile.ipynb", 2, "            for (int i = 0; i < 4; ++i)\n                for",
+     "            for (int i = 0; i < min(M - row0 - ty + 15, 64) / 16; ++i)\n                for",
+     "local memory"),
+    ("06-register-tile.ipynb", 2, "[64][16]", "[64][17]", "bank conflicts"),
+    ("06-register-tile.ipynb", 3, "64, 64, 8, 4, 8", "64, 64, 8, 8, 8", "card not filled"),
+    ("06-register-tile.ipynb", 3, "64, 64, 8, 4, 8", "32, 32, 8, 4, 4", "too many sectors"),
+    ("06-register-tile.ipynb", 3, "64, 64, 8, 4, 8", "64, 64, 16, 4, 8", "bank conflicts"),
+    ("07-vectorized.ipynb", 1, "fits && col < N", "col < N", "misaligned access"),
+    ("07-vectorized.ipynb", 1, "fits && col < N", "fits", "reads outside B"),
+    ("07-vectorized.ipynb", 1, "fits && col < N", "false", "too many sectors"),
+    ("07-vectorized.ipynb", 1, "if (col + j < N) c[j]", "c[j]", "writes outside C"),
+    ("07-vectorized.ipynb", 2, "[row ^ k * 4]", "[row]", "wrong result"),
+    ("07-vectorized.ipynb", 2, "i / 8 ^ i % 8 * 4", "i / 8 ^ i % 8", "wrong result"),
+    ("07-vectorized.ipynb", 2, "i / 8 ^ i % 8 * 4", "i / 8 + i % 8 * 4", "outside shared memory"),
+    ("07-vectorized.ipynb", 2, "As[8][64],", "As[8][72],", "too much shared memory"),
+    ("07-vectorized.ipynb", 3, "thread / 2 % 2", "thread % 2", "elements never written"),
+    ("07-vectorized.ipynb", 3, "thread / 32 * 2", "thread / 32", "elements never written"),
+    ("07-vectorized.ipynb", 3, "(thread / 32 * 2 + thread / 2 % 2) * 4, col = (thread % 32 / 4 * 2"
+     " + thread % 2) * 4", "thread / 16 * 4, col = thread % 16 * 4", "too many wavefronts"),
+    ("08-pipeline.ipynb", 1, "(STAGES - 2)", "(STAGES - 1)", "copy not waited for"),
+    ("08-pipeline.ipynb", 1, "        __syncthreads();", "", "missing __syncwarp"),
+    ("08-pipeline.ipynb", 1, "if (t + STAGES - 1 < tiles) copy(t + STAGES - 1);\n"
+     "        __pipeline_commit();", "if (t + STAGES - 1 < tiles) copy(t + STAGES - 1), "
+     "__pipeline_commit();", "copy not waited for"),
+    ("08-pipeline.ipynb", 1, "[t % STAGES][k][tx];", "[t % STAGES][k][tx];\n"
+     "        __syncthreads();", "too many barriers"),
+    ("08-pipeline.ipynb", 2, "t < tiles; t += 2", "t + 1 < tiles; t += 2", "K loop too short"),
+    ("08-pipeline.ipynb", 2, "if (t + 2 < tiles) load(t + 2, 0);", "load(t + 2, 1);",
+     "missing second barrier"),
+    ("08-pipeline.ipynb", 2, "        __syncthreads();\n        if (t + 2", "        if (t + 2",
+     "missing second barrier"),
+    ("08-pipeline.ipynb", 3, "copy(t + 1);\n", "copy(t + 1);\n        __pipeline_wait_prior(0);\n"
+     "        __syncthreads();\n", "too many barriers"),
+    ("08-pipeline.ipynb", 3, "        __syncthreads();\n", "", "missing barrier"),
+    ("08-pipeline.ipynb", 3, "wait_prior(0)", "wait_prior(1)", "copy not waited for"),
 ]  # fmt: skip
 
 
@@ -178,6 +230,9 @@ def test_a_wrong_answer_gets_its_diagnosis(checked, lesson, number, old, new, di
     ("03-bank-conflicts.ipynb", 2, ("03-bank-conflicts.ipynb", 1), "too much shared memory"),
     ("03-bank-conflicts.ipynb", 3, ("03-bank-conflicts.ipynb", 2), "too many wavefronts"),
     ("04-syncthreads.ipynb", 3, ("01-naive.ipynb", 3), "too many sectors"),
+    ("08-pipeline.ipynb", 3, ("04-syncthreads.ipynb", 3), "too many wavefronts"),
+    ("07-vectorized.ipynb", 2, ("07-vectorized.ipynb", 1), "bank conflicts"),
+    ("07-vectorized.ipynb", 3, ("07-vectorized.ipynb", 2), "too many wavefronts"),
 ])
 def test_the_kernel_of_another_exercise_does_not_reach_the_goal(
     checked, lesson, number, other, diagnosis
