@@ -199,12 +199,12 @@ WRONG_ANSWERS = [
      "        __syncthreads();", "too many barriers"),
     ("08-pipeline.ipynb", 2, "t < tiles; t += 2", "t + 1 < tiles; t += 2", "K loop too short"),
     ("08-pipeline.ipynb", 2, "if (t + 2 < tiles) load(t + 2, 0);", "load(t + 2, 1);",
-     "missing second barrier"),
+     "missing first barrier"),
     ("08-pipeline.ipynb", 2, "        __syncthreads();\n        if (t + 2", "        if (t + 2",
-     "missing second barrier"),
+     "missing first barrier"),
     ("08-pipeline.ipynb", 3, "copy(t + 1);\n", "copy(t + 1);\n        __pipeline_wait_prior(0);\n"
      "        __syncthreads();\n", "too many barriers"),
-    ("08-pipeline.ipynb", 3, "        __syncthreads();\n", "", "missing barrier"),
+    ("08-pipeline.ipynb", 3, "        __syncthreads();\n", "", "copy not waited for"),
     ("08-pipeline.ipynb", 3, "wait_prior(0)", "wait_prior(1)", "copy not waited for"),
 ]  # fmt: skip
 
