@@ -19,8 +19,9 @@ far as NVIDIA's documents tell:
   first lane of each address, then for the second, and so on.
 - Local memory is interleaved: word k of the 32 lanes lies in 128 consecutive bytes. An access of 8
   or 16 bytes a lane is 2 or 4 requests of 4 bytes.
-- cp.async reads global memory as a load does, with the lanes that read any bytes. Past the L1 cache (.cg) a sector counts once for each
-  aligned 32 bytes of shared memory that some of it goes to, and anew if its halves change places.
+- cp.async reads global memory as a load does, with the lanes that read any bytes. Past the L1 cache
+  (.cg) a sector counts once for each aligned 32 bytes of shared memory that some of it goes to, and
+  anew if its halves change places.
 - ldmatrix takes the 8 rows of each matrix as a quarter of a 16-byte load, without merging.
 
 Addresses are one for each of the 32 lanes; `mask` has a bit for each active one. They are aligned
