@@ -32,7 +32,7 @@ Two constants come from the H200 this project measured, not from NVIDIA: one lin
 explains the time of the uncoalesced kernel, and FILL_BYTES, which explains that of the tiled ones.
 A figure that nobody has published is left out, and the prediction says so.
 
-Beside the H200's record of 2026-11-30, at 1024 to 8192: half of the lessons' kernels within 4%, all
+Beside the H200's record of 2026-11-30, at 1024 to 8192: half of the lessons' kernels within 6%, all
 within 18%, but for register_column, which it has 40 to 45% too fast. There each of two loads and
 stores of a pass waits by itself, behind a long chain of index arithmetic and branches, and nothing
 here counts the latency of these. Of the others the small matrices are worst (register_tile and
