@@ -380,7 +380,7 @@ def beside_record(
 
 def work(kernel: Kernel, K: int) -> Work:
     """What a block of the kernel does for that K: counted for two K, and on a straight line."""
-    low, high = (_counted(kernel, kernel.source, counted) for counted in _COUNTED_K)
+    (low, _), (high, _) = (_counted(kernel, kernel.source, counted) for counted in _COUNTED_K)
     share = (K - _COUNTED_K[0]) / (_COUNTED_K[1] - _COUNTED_K[0])
     values = {}
     for item in dataclasses.fields(Work):
@@ -391,19 +391,24 @@ def work(kernel: Kernel, K: int) -> Work:
 
 
 @functools.lru_cache(maxsize=64)
-def _counted(kernel: Kernel, source: str, K: int) -> Work:
-    """What a block does, on average over a few of them, all whole.
+def _counted(kernel: Kernel, source: str, K: int) -> tuple[Work, dict[int, int]]:
+    """What a block does, on average over a few of them, all whole; and the lines of its accesses,
+    which are looked at for the first K only: the code that looks takes long to make.
 
     source: the kernel's, so that a file that was edited is counted anew.
     """
     M, N = (_TILES * math.lcm(side, LANES) for side in kernel.tile)
     A, B = np.ones((M, K), np.float32), np.ones((K, N), np.float32)
     found = profile(kernel, A, B, np.zeros((M, N), np.float32), M, N, K)
-    return work_of(found)
+    first = _COUNTED_K[0]
+    lines = {} if K == first else dict(_counted(kernel, source, first)[1])
+    return work_of(found, lines), lines
 
 
-def work_of(found: Profile) -> Work:
-    """What a block of a profiled launch does, on average."""
+def work_of(found: Profile, known: dict[int, int] | None = None) -> Work:
+    """What a block of a profiled launch does, on average. known: PTX line of an access -> the
+    128-byte lines of it; what is not in there is looked at, and added."""
+    known = {} if known is None else known
     blocks = math.prod(found.grid)
     warps = -(-math.prod(found.block) // LANES)
     counts = found._counts
@@ -411,13 +416,17 @@ def work_of(found: Profile) -> Work:
     exact = all(t.hardware.wavefronts is not None for t in shared)
     spent = sum(t.hardware.wavefronts if exact else t.wavefronts for t in shared)
     in_global = [a for a in counts.accesses if "global" in a.costs and a.costs["global"].requests]
+    for access in in_global:
+        if access.instruction.ptx_line not in known:
+            known[access.instruction.ptx_line] = _lines(found, access)
     loads = [a.costs["global"].requests for a in in_global if a.operation in ("load", "copy")]
     fmas = sum(b.runs for b, _ in _fmas(counts.blocks))
     return Work(
         fma=fmas / blocks,
         wavefronts=spent / blocks,
         requests=sum(a.costs["global"].requests for a in in_global) / blocks,
-        lines=sum(_lines(found, a) * a.costs["global"].requests for a in in_global) / blocks,
+        lines=sum(known[a.instruction.ptx_line] * a.costs["global"].requests
+                  for a in in_global) / blocks,  # fmt: skip
         sectors=sum(a.costs["global"].units for a in in_global) / blocks,
         passes=max(loads, default=0) / blocks / warps,
         chain=sum(b.runs * _chain(b) for b in counts.blocks) / blocks / warps,
