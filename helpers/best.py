@@ -42,7 +42,7 @@ class Constants:
     TM: int = 16
     TN: int = 8
     LANES_M: int = 4
-    STAGES: int = 4
+    STAGES: int = 6
     SLICES: int = 1
     RESIDENT: int = 1
     GROUP: int = 8
