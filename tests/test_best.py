@@ -1,0 +1,165 @@
+"""Lesson 9's kernel: right with all constants on record, the same bits whatever the split, and the
+choice of constants."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from oracle import fma_product
+
+from helpers import best
+from helpers.best import SAFE, Constants, chosen, recorded
+from helpers.check import check_product
+from helpers.kernels import H200_MULTIPROCESSORS, KERNELS, last_percent
+from helpers.memory import allocate, upload
+from helpers.sanitize import sanitize
+
+BIG = Constants()
+SMALL = Constants(BM=64, BN=128, BK=32, STAGES=3, SLICES=4)
+THIN = Constants(BM=16, BN=128, BK=64, TM=8, LANES_M=2, STAGES=3, SLICES=8)
+NARROW = Constants(BM=256, BN=32, BK=16, LANES_M=8, STAGES=3, SLICES=2)
+EACH = pytest.mark.parametrize("constants", [BIG, SAFE, SMALL, THIN, NARROW], ids=str)
+
+#: (M, N, K): a block, several, ragged ones, N that is no multiple of 4, K below BK and above.
+SIZES = ((1, 1, 1), (35, 79, 19), (128, 256, 16), (300, 700, 129), (200, 260, 36), (129, 4, 33))
+
+
+def matrices(M: int, N: int, K: int):
+    random = np.random.default_rng((M, N, K))
+    return (random.standard_normal((M, K), dtype=np.float32),
+            random.standard_normal((K, N), dtype=np.float32))  # fmt: skip
+
+
+@pytest.mark.usefixtures("autoinit")
+@EACH
+@pytest.mark.parametrize("blocks", [1, 3, H200_MULTIPROCESSORS])
+def test_right_and_the_same_bits_for_any_number_of_blocks(constants, blocks) -> None:
+    kernel, reference = last_percent(constants, blocks), last_percent(constants, 2)
+    for size in SIZES:
+        A, B = matrices(*size)
+        C = kernel(A, B)
+        assert check_product(C, A, B), size
+        np.testing.assert_array_equal(C, reference(A, B))
+        np.testing.assert_array_equal(C, kernel(A, B))  # what one launch leaves spoils no other
+        if constants.SLICES == 1:
+            np.testing.assert_array_equal(C, fma_product(A, B))
+
+
+@pytest.mark.usefixtures("autoinit")
+def test_with_slices_each_has_the_sum_of_its_own_k() -> None:
+    """K is filled up in front, and slice s has steps s * BK / SLICES and on of each BK."""
+    A, B = matrices(70, 140, 100)
+    missing = -100 % SMALL.BK
+    steps = SMALL.BK // SMALL.SLICES
+    own = [
+        [k for k in range(100) if (k + missing) % SMALL.BK // steps == s]
+        for s in range(SMALL.SLICES)
+    ]
+    parts = [fma_product(np.ascontiguousarray(A[:, k]), np.ascontiguousarray(B[k])) for k in own]
+    expected = parts[0]
+    for part in parts[1:]:
+        expected = expected + part
+    np.testing.assert_array_equal(last_percent(SMALL, 5)(A, B), expected)
+
+
+@pytest.mark.usefixtures("autoinit")
+@EACH
+def test_matrices_at_any_address(constants) -> None:
+    M, N, K = 70, 136, 40
+    A, B = matrices(M, N, K)
+    kernel = last_percent(constants, 3)
+    expected = kernel(A, B)
+    for shift in (0, 1, 2, 3):
+        with (
+            upload(np.r_[np.zeros(shift, np.float32), A.ravel()]) as dA,
+            upload(np.r_[np.zeros(shift, np.float32), B.ravel()]) as dB,
+            allocate(M * N + 8, fill=7) as dC,
+        ):
+            kernel.launch(*(int(d) + 4 * shift for d in (dA, dB, dC)), M, N, K)
+            C = dC.download()
+        np.testing.assert_array_equal(C[shift : shift + M * N].reshape(M, N), expected)
+        assert (C[:shift] == 7).all() and (C[shift + M * N :] == 7).all()
+
+
+@pytest.mark.usefixtures("autoinit")
+@pytest.mark.parametrize("constants", [BIG, SMALL], ids=str)
+def test_the_sanitizer_finds_nothing(constants) -> None:
+    M, N, K = 200, 300, 70
+    A, B = matrices(M, N, K)
+    report = sanitize(last_percent(constants, 3), A, B, np.zeros((M, N), np.float32), M, N, K)
+    assert report.ok and not report.findings, str(report)
+
+
+@pytest.mark.usefixtures("autoinit")
+def test_launches_on_two_streams_wait_for_each_other() -> None:
+    from pycuda.driver import Stream
+
+    stream = Stream()
+    M, N, K = 300, 700, 129
+    A, B = matrices(M, N, K)
+    kernel = last_percent(BIG, 5)
+    expected = kernel(A, B)
+    with upload(A) as dA, upload(B) as dB, allocate((M, N)) as one, allocate((M, N)) as other:
+        kernel.launch(dA, dB, one, M, N, K, stream)
+        kernel.launch(dA, dB, other, M, N, K)
+        kernel.launch(dA, dB, one, M, N, K, stream)
+        stream.synchronize()
+        np.testing.assert_array_equal(one.download(), expected)
+        np.testing.assert_array_equal(other.download(), expected)
+
+
+# -- the choice ----------------------------------------
+
+
+def test_every_choice_on_record_is_one_that_the_kernel_accepts() -> None:
+    record = recorded()["NVIDIA H200"]
+    assert len(record["chosen"]) == 15
+    for choice in record["chosen"]:
+        constants = Constants(**choice["constants"])
+        assert chosen(*choice["size"]) == constants
+        assert KERNELS["best"].at(*choice["size"]).options == constants.options(
+            H200_MULTIPROCESSORS * constants.RESIDENT
+        )
+
+
+def test_a_size_not_on_record_has_the_constants_of_the_one_most_like_it() -> None:
+    choices = recorded()["NVIDIA H200"]["chosen"]
+    by_size = {tuple(c["size"]): Constants(**c["constants"]) for c in choices}
+    assert chosen(4224, 4000, 4500) == by_size[4096, 4096, 4096]
+    assert chosen(12, 20000, 4096) == by_size[16, 16384, 4096]
+    assert chosen(2047, 2046, 2047) == by_size[2047, 2047, 2047]  # rows of B by single words
+    assert chosen(7000, 121, 2000) == by_size[8191, 129, 2047]
+
+
+def test_a_card_without_a_record_has_the_safe_constants(monkeypatch) -> None:
+    assert chosen(4096, 4096, 4096, "NVIDIA T4") == SAFE
+    monkeypatch.setattr(best, "_choices", lambda card: [])
+    assert chosen(1, 1, 1) == SAFE
+    assert SAFE.RESIDENT * SAFE.shared_bytes < 64 * 1024  # a T4 has that much for all blocks
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"BM": 0}, "at least 1"),
+        ({"TM": 6}, "multiples of 4"),
+        ({"BM": 100}, "whole warps"),
+        ({"SLICES": 3}, "BK / SLICES"),
+        ({"STAGES": 1}, "at least 2 stages"),
+        ({"BM": 512, "BN": 512}, "more than 1024"),
+        ({"BK": 64}, "bytes of shared memory"),
+        ({"BM": 16, "BN": 128, "TM": 8, "LANES_M": 2, "BK": 8}, "share the copies"),
+    ],
+)
+def test_constants_that_do_not_come_out_even_are_refused(wrong, says) -> None:
+    with pytest.raises(ValueError, match=says) as error:
+        dataclasses.replace(BIG, **wrong)
+    assert "BM=" in str(error.value)
+
+
+def test_the_record_says_where_it_comes_from() -> None:
+    record = json.loads(best.RECORD.read_text())["NVIDIA H200"]
+    assert record["card"] == "NVIDIA H200" and record["nvcc"] and record["date"] >= "2026-11-30"

@@ -1,0 +1,80 @@
+"""The tuner: its candidates, what it chooses, and that it goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from helpers import tune
+from helpers.best import SAFE, Constants, recorded
+from helpers.kernels import KERNELS
+
+H200_SHARED = 228 * 1024
+
+
+def test_candidates_are_what_a_multiprocessor_can_hold() -> None:
+    found = tune.candidates(H200_SHARED)
+    assert SAFE in found and Constants() in found
+    assert len(found) == len(set(found)) > 30
+    for one in found:
+        assert one.RESIDENT * (one.shared_bytes + 1024) <= H200_SHARED
+    few = tune.candidates(100 * 1024)
+    assert set(few) < set(found) and SAFE in few
+
+
+def test_constants_suit_sizes_of_their_kind() -> None:
+    thin = Constants(BM=16, BN=128, BK=64, TM=8, LANES_M=2, STAGES=3, SLICES=8)
+    assert tune.suits(thin, (16, 16384, 4096))
+    assert not tune.suits(Constants(), (16, 16384, 4096))  # seven of eight rows would lie outside
+    assert not tune.suits(thin, (8192, 8192, 8192))
+    assert tune.suits(Constants(), (4096, 4096, 4096))
+
+
+def row(size, ms, **constants):
+    return {"size": list(size), "ms": ms, "constants": tune._dict(Constants(**constants)),
+            "share": 1.0}  # fmt: skip
+
+
+def test_of_what_is_as_fast_the_most_slices_are_chosen() -> None:
+    sliced = {"BM": 128, "BN": 128, "BK": 16, "STAGES": 3, "SLICES": 2}
+    size, other = (64, 64, 64), (96, 96, 96)
+    rows = [row(size, 1.0), row(size, 1.004, **sliced),
+            row(other, 1.0), row(other, 1.006, **sliced)]  # fmt: skip
+    assert [c["constants"]["SLICES"] for c in tune.choices(rows)] == [2, 1]
+
+
+def test_a_record_of_the_same_source_and_compiler_is_gone_on_with() -> None:
+    origin = {"card": "a card", "nvcc": "13.0", "date": "2026-01-02", "source": "abc"}
+    kept = {**origin, "date": "2026-01-01", "left_out": [1], "times": [2], "chosen": [3]}
+    assert tune.begun(kept, origin) == kept
+    assert tune.begun({**kept, "nvcc": "12.9"}, origin)["times"] == []
+    assert tune.begun({**kept, "source": "abd"}, origin)["times"] == []
+    assert tune.begun(None, origin) == {**origin, "left_out": [], "times": [], "chosen": []}
+
+
+def test_a_size_that_has_its_times_is_not_timed_again() -> None:
+    rows = [row((64, 64, 64), 1.0)]
+    tune._time_all((64, 64, 64), {Constants(): None}, None, rows)
+    assert len(rows) == 1
+
+
+def test_the_committed_record_is_of_the_committed_source() -> None:
+    record = recorded()["NVIDIA H200"]
+    digest = hashlib.sha256(KERNELS["best"].file.read_bytes()).hexdigest()[:16]
+    assert record["source"] == digest, "tune again"
+    assert record["chosen"] == tune.choices(record["times"])
+
+
+def test_the_table_names_what_was_chosen() -> None:
+    text = tune.table(recorded()["NVIDIA H200"])
+    assert text.startswith("NVIDIA H200, nvcc 13.0")
+    assert text.count("<- chosen") == 15
+    assert "% of cuBLAS" in text
+
+
+def test_there_is_no_tuning_on_the_cpu_driver(autoinit, capsys) -> None:
+    if autoinit.backend == "gpu":
+        pytest.skip("a GPU is there")
+    assert tune.main(["--sizes", "64"]) == 1
+    assert "this is the CPU driver" in capsys.readouterr().err
