@@ -62,7 +62,7 @@ test-browser: setup
 
 # Every wrong kernel must get its diagnosis, every right one pass. make test runs a sample.
 test-mutants: setup
-	$(RUN) -m pytest tests/mutants -m mutants $(ARGS)
+	$(RUN) -m pytest tests/mutants tests/test_pipeline.py -m mutants $(ARGS)
 
 # PyCUDA's own test suite, on the CPU driver.
 conformance: setup

@@ -28,6 +28,7 @@ CUDA_FOLDER = Path(__file__).resolve().parent.parent / "cuda"
 # there may be 2**31 - 1, more than any size here needs.
 MAX_GRID_Y = 65535
 DEFAULT_SHARED_BYTES = 48 * 1024  # a kernel must ask for more (the same guide)
+STAGE_BYTES = 24_832  # of shared memory, for each stage of the kernel "pipelined"
 # Indices in the kernels are 32-bit integers, and the last block or tile reaches past the edge.
 MAX_SIZE = 2**31 - 1024
 
@@ -213,6 +214,20 @@ def register_tile(BM: int = 128, BN: int = 128, BK: int = 8, TM: int = 8, TN: in
     )
 
 
+def pipelined(stages: int) -> Kernel:
+    """The kernel "pipelined" with another number of stages, compiled with -DSTAGES=stages."""
+    count = _checked_size("stages", stages)
+    usual = KERNELS["pipelined"]
+    if count < 2:
+        raise WrongValue(f"stages={stages}: at least 2, one to compute with and one to be filled")
+    return dataclasses.replace(
+        usual,
+        name=f"pipelined_{count}",
+        shared_bytes=count * STAGE_BYTES,
+        options=(f"-DSTAGES={count}",),
+    )
+
+
 @functools.lru_cache(maxsize=64)
 def _source(file: Path, mtime_ns: int, size: int) -> str:
     """The text of `file`, read once for each state of the file: a launch should cost little."""
@@ -312,7 +327,7 @@ _TABLE = (
             ("vectorized", "07_vectorized.cu", (16, 16, 1), (128, 128), 0),
             ("warp_tile", "07_vectorized.cu", (16, 16, 1), (128, 128), 0),
             ("double_buffered", "08_pipeline.cu", (256, 1, 1), (128, 128), 0),
-            ("pipelined", "08_pipeline.cu", (256, 1, 1), (128, 256), 4 * 24832),
+            ("pipelined", "08_pipeline.cu", (256, 1, 1), (128, 256), 4 * STAGE_BYTES),
         )
     ),
 )  # fmt: skip
@@ -320,19 +335,30 @@ _TABLE = (
 #: Every kernel by name, in the order of the lessons. A later lesson adds a row to the table.
 KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in _TABLE}
 
-#: What lessons show recorded times of besides: blocks of 16 x 16 with two barriers a step, and one.
+#: What lessons show recorded times of besides: blocks of 16 x 16 with two barriers a step, and one;
+#: that one with the usual tile, and with the loads ahead; and the pipeline with fewer stages.
 MEASURED: dict[str, Kernel] = {
     kernel.name: kernel
     for kernel in (
         tiled(16),
-        Kernel(
-            "two_buffers_16",
-            CUDA_FOLDER / "04_syncthreads.cu",
-            "matmul_tiled_two_buffers",
-            lesson=4,
-            block=(16, 16, 1),
-            tile=(16, 16),
-            options=("-DTILE=16",),
+        *(
+            Kernel(
+                name,
+                CUDA_FOLDER / "04_syncthreads.cu",
+                "matmul_tiled_two_buffers",
+                lesson=4,
+                block=(tile, tile, 1),
+                tile=(tile, tile),
+                options=(f"-DTILE={tile}",),
+            )
+            for name, tile in (("two_buffers_16", 16), ("two_buffers", 32))
         ),
+        Kernel(
+            "tiled_double_buffered",
+            CUDA_FOLDER / "08_tiled_pipeline.cu",
+            "matmul_tiled_double_buffered",
+            lesson=8,
+        ),
+        *(pipelined(stages) for stages in (2, 3)),
     )
 }

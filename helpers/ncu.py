@@ -130,15 +130,21 @@ def compare(kernel: Any, M: int, N: int, K: int) -> Comparison:
 
 
 def counters_of(found: Profile) -> dict[str, int | None]:
-    """A profile's counts by the names of METRICS. Shared ones are after ptxas's fusing."""
+    """A profile's counts by the names of METRICS. Shared ones are after ptxas's fusing; the GPU has
+    copies (cp.async) among its loads as well."""
     counts: dict[str, int | None] = {}
+    copies = found.total("global", "copy")
     for operation in ("load", "store"):
         total = found.total("global", operation)
-        counts[f"global {operation} requests"] = total.requests
-        counts[f"global {operation} sectors"] = total.sectors
+        also = (copies.requests, copies.sectors) if operation == "load" else (0, 0)
+        counts[f"global {operation} requests"] = total.requests + also[0]
+        counts[f"global {operation} sectors"] = total.sectors + also[1]
         machine = found.total("shared", operation).hardware
         counts[f"shared {operation} instructions"] = machine.requests
         counts[f"shared {operation} wavefronts"] = machine.wavefronts
+    if copies.requests:
+        counts["global copy requests"] = copies.requests
+        counts["global copy sectors"] = copies.sectors
     return counts
 
 

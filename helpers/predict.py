@@ -9,14 +9,21 @@
 A multiprocessor works on several things at once, so the time is that of the slowest alone:
 
 - FMA issue: each FMA of a warp keeps the FP32 units busy for 32 / units cycles.
+- Instruction issue: each of the four schedulers issues one instruction of a warp a cycle, and an
+  FFMA whose operands lie in one bank of registers takes longer (helpers.issue, from the machine
+  code for compute capability 9.0, whatever the card).
 - L1 and shared memory: one wavefront a cycle (128 bytes: 32 banks of 4; CUDA C++ Programming Guide,
   "Shared Memory"). Shared accesses take as many as profile counts, a request to global memory one,
   and what arrives from the L2 cache is written at FILL_BYTES a cycle.
 - Tag lookups: one 128-byte line of a global request a cycle.
 - L2 cache and device memory: the bytes of the model in helpers.reuse at the card's rates.
-- Latency: a block's warps go through the loop together. Each pass waits for a load, then for the
-  chain of FMAs that need one another, and needs the busiest unit for its own work. In that time a
-  multiprocessor does one pass of all its resident blocks.
+- Latency: a block's warps go through the loop together. Each pass waits for its loads, as often as
+  the machine code does, then for the chain of FMAs that need one another, and needs the busiest
+  unit for its own work. In that time a multiprocessor does one pass of all its resident blocks.
+  Where the schedulers are the busiest, the blocks share them evenly and come to their loads at the
+  same time: then a pass takes the work of all of them. A load is not waited for as long as work
+  stands between it and the first use of its value: half a tile's in the double-buffered kernel, all
+  of it with cp.async, which is waited for only by the first tile of a block.
 
 The multiprocessor with the most blocks counts. Counts are those of small matrices, scaled: each
 block does the same, and each step along K does the same. Edges count as whole blocks.
@@ -24,6 +31,13 @@ block does the same, and each step along K does the same. Edges count as whole b
 Two constants come from the H200 this project measured, not from NVIDIA: one line a cycle, which
 explains the time of the uncoalesced kernel, and FILL_BYTES, which explains that of the tiled ones.
 A figure that nobody has published is left out, and the prediction says so.
+
+Beside the H200's record of 2026-11-30, at 1024 to 8192: half of the lessons' kernels within 6%, all
+within 18%, but for register_column, which it has 40 to 45% too fast. There each of two loads and
+stores of a pass waits by itself, behind a long chain of index arithmetic and branches, and nothing
+here counts the latency of these. Of the others the small matrices are worst (register_tile and
+warp_tile at 1024, 15 and 18% too fast: one block to a multiprocessor, whose waits for shared memory
+nothing fills), and swizzled from 4096 on (18%: the L2 cache and its latency under load).
 """
 
 from __future__ import annotations
@@ -41,15 +55,19 @@ import numpy as np
 from helpers import one_access, reuse
 from helpers.cards import CARDS, Card, card
 from helpers.errors import WrongType, WrongValue
+from helpers.issue import issue
 from helpers.kernels import KERNELS, Kernel, _checked_size
 from helpers.occupancy import Occupancy, occupancy
 from helpers.plausible import fills
 from helpers.products import product
 from helpers.profile import Profile, flops_of, profile
 from helpers.recorded import h200
+from helpers.register_banks import ARCH
+from helpers.sass import SassError, disassemble
 from helpers.simt import ptx
 from helpers.simt.counts import AccessCount, BlockCount
 from helpers.simt.rules import LANES, LINE
+from helpers.toolkit import ToolkitError
 
 if TYPE_CHECKING:
     from helpers.plots import Picture
@@ -58,6 +76,7 @@ FILL_BYTES = 64  # a cycle, from the L2 cache into a multiprocessor's L1 or regi
 #: Cycles until an FMA can use another's result: Jia et al., arXiv:1804.06826 (Volta) and
 #: arXiv:1903.07486 (Turing); Abdelkhalik et al., arXiv:2208.11174 (Ampere).
 FMA_LATENCY = 4
+SCHEDULERS = 4  # of a multiprocessor, each with its share of the warps
 SECTOR = 32
 _NOT_KNOWN = "bytes not known: there is a model of products only"
 #: K of the two launches that are counted, and how many tiles of C they have along each side.
@@ -80,6 +99,9 @@ class Work:
     chain: float
     shared_loads: float  # requests to shared memory
     exact: bool = True
+    issue: float = 0.0  # cycles of a scheduler that its warps' instructions take; 0: not known
+    waits: float = 1.0  # for loads, in each pass
+    hiding: float = 0.0  # the share of a pass's work between a load and the wait for it
 
 
 @dataclass(frozen=True)
@@ -198,11 +220,16 @@ def from_work(
     fill = moved.l2_bytes / blocks / FILL_BYTES if moved else 0.0
     units = {
         "FMA issue": one.fma * LANES / gpu.fp32_units,
+        "instruction issue": one.issue / SCHEDULERS,
         "L1 and shared memory": one.wavefronts + one.requests + fill,
         "tag lookups": one.lines,
     }
     details = {
         "FMA issue": f"{one.fma * most:,.0f} FMAs of warps, {gpu.fp32_units} units",
+        "instruction issue": (
+            f"{one.issue * most:,.0f} cycles of {SCHEDULERS} schedulers, register banks included"
+            if one.issue else "the machine code is not known"
+        ),
         "L1 and shared memory": (
             f"{one.wavefronts * most:,.0f} shared wavefronts, {one.requests * most:,.0f} global "
             f"requests, {fill * most:,.0f} cycles of arriving bytes"
@@ -255,15 +282,19 @@ def _latency(
     load = gpu.l2_latency + far * (gpu.memory_latency - gpu.l2_latency)
     shared = gpu.shared_latency if one.shared_loads else 0.0
     chain = one.chain / one.passes * FMA_LATENCY
-    own = max(units.values()) / one.passes
-    each = own + load + shared + chain
+    busiest = max(units, key=lambda unit: units[unit])
+    in_step = min(here.blocks, most) if busiest == "instruction issue" else 1
+    own = in_step * units[busiest] / one.passes
+    wait = one.waits * max(load - one.hiding * own, 0.0)
+    each = own + wait + shared + chain
+    once = load if wait < load else 0.0  # the first load of a block: nothing hides that
     rounds = max(most / here.blocks, 1.0)
+    several = f"{here.blocks} block{'s' * (here.blocks != 1)} at a time"
     return Term(
         name,
-        rounds * one.passes * each,
-        f"{one.passes:,.0f} passes of {each:,.0f} cycles (load {load:,.0f}, shared {shared:,.0f}, "
-        f"FMAs {chain:,.0f}, own work {own:,.0f}), {here.blocks} block{'s' * (here.blocks != 1)} "
-        "at a time",
+        rounds * (one.passes * each + once),
+        f"{one.passes:,.0f} passes of {each:,.0f} cycles (load {wait:,.0f}, shared {shared:,.0f}, "
+        f"FMAs {chain:,.0f}, own work {own:,.0f}), {several}",
     )
 
 
@@ -349,7 +380,7 @@ def beside_record(
 
 def work(kernel: Kernel, K: int) -> Work:
     """What a block of the kernel does for that K: counted for two K, and on a straight line."""
-    low, high = (_counted(kernel, kernel.source, counted) for counted in _COUNTED_K)
+    (low, _), (high, _) = (_counted(kernel, kernel.source, counted) for counted in _COUNTED_K)
     share = (K - _COUNTED_K[0]) / (_COUNTED_K[1] - _COUNTED_K[0])
     values = {}
     for item in dataclasses.fields(Work):
@@ -360,19 +391,24 @@ def work(kernel: Kernel, K: int) -> Work:
 
 
 @functools.lru_cache(maxsize=64)
-def _counted(kernel: Kernel, source: str, K: int) -> Work:
-    """What a block does, on average over a few of them, all whole.
+def _counted(kernel: Kernel, source: str, K: int) -> tuple[Work, dict[int, int]]:
+    """What a block does, on average over a few of them, all whole; and the lines of its accesses,
+    which are looked at for the first K only: the code that looks takes long to make.
 
     source: the kernel's, so that a file that was edited is counted anew.
     """
     M, N = (_TILES * math.lcm(side, LANES) for side in kernel.tile)
     A, B = np.ones((M, K), np.float32), np.ones((K, N), np.float32)
     found = profile(kernel, A, B, np.zeros((M, N), np.float32), M, N, K)
-    return work_of(found)
+    first = _COUNTED_K[0]
+    lines = {} if K == first else dict(_counted(kernel, source, first)[1])
+    return work_of(found, lines), lines
 
 
-def work_of(found: Profile) -> Work:
-    """What a block of a profiled launch does, on average."""
+def work_of(found: Profile, known: dict[int, int] | None = None) -> Work:
+    """What a block of a profiled launch does, on average. known: PTX line of an access -> the
+    128-byte lines of it; what is not in there is looked at, and added."""
+    known = {} if known is None else known
     blocks = math.prod(found.grid)
     warps = -(-math.prod(found.block) // LANES)
     counts = found._counts
@@ -380,18 +416,40 @@ def work_of(found: Profile) -> Work:
     exact = all(t.hardware.wavefronts is not None for t in shared)
     spent = sum(t.hardware.wavefronts if exact else t.wavefronts for t in shared)
     in_global = [a for a in counts.accesses if "global" in a.costs and a.costs["global"].requests]
-    loads = [a.costs["global"].requests for a in in_global if a.operation == "load"]
+    for access in in_global:
+        if access.instruction.ptx_line not in known:
+            known[access.instruction.ptx_line] = _lines(found, access)
+    loads = [a.costs["global"].requests for a in in_global if a.operation in ("load", "copy")]
+    fmas = sum(b.runs for b, _ in _fmas(counts.blocks))
     return Work(
-        fma=sum(b.runs for b, _ in _fmas(counts.blocks)) / blocks,
+        fma=fmas / blocks,
         wavefronts=spent / blocks,
         requests=sum(a.costs["global"].requests for a in in_global) / blocks,
-        lines=sum(_lines(found, a) * a.costs["global"].requests for a in in_global) / blocks,
+        lines=sum(known[a.instruction.ptx_line] * a.costs["global"].requests
+                  for a in in_global) / blocks,  # fmt: skip
         sectors=sum(a.costs["global"].units for a in in_global) / blocks,
         passes=max(loads, default=0) / blocks / warps,
         chain=sum(b.runs * _chain(b) for b in counts.blocks) / blocks / warps,
         shared_loads=sum(t.requests for t in shared if t.operation == "load") / blocks,
         exact=exact,
+        **_issued(found, fmas, blocks),
     )
+
+
+def _issued(found: Profile, fmas: float, blocks: int) -> dict[str, float]:
+    """What the machine code adds: `issue`, `waits` and `hiding`, where it can be had."""
+    program = found._replica.program
+    try:
+        functions = disassemble(program.ptx, ARCH)
+    except (SassError, ToolkitError):
+        return {}
+    runs = {i.ptx_line: block.runs for block in found._counts.blocks
+            for i in [*block.instructions, *([block.branch] if block.branch else [])]}  # fmt: skip
+    function = max(functions, key=lambda f: sum(i.ptx_line in runs for i in f.instructions))
+    code = issue(function, runs, fmas)
+    if code is None:
+        return {}
+    return {"issue": code.cycles / blocks, "waits": code.waits, "hiding": code.hiding}
 
 
 def _fmas(blocks: list[BlockCount]) -> Iterator[tuple[BlockCount, ptx.Instruction]]:

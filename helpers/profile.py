@@ -62,7 +62,8 @@ class Traffic:
 
     requests: times that a warp executed such an instruction with any lane active.
     lanes: active lanes in all of them; bytes: what they asked for. operation: "load", "store",
-    "atomic", "copy" (cp.async, its reads of global memory) or "matrix" (ldmatrix).
+    "atomic", "copy" (cp.async, its reads of global memory, which a GPU's counters have among the
+    loads as well; its writes to shared memory are not counted) or "matrix" (ldmatrix).
     sectors, ideal_sectors: 32-byte pieces of global or local memory, and how few would hold the
     bytes. wavefronts, ideal_wavefronts: passes through shared memory, and how many groups of lanes
     there were. Each is 0 in the other space.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from oracle import fma_product
 
 from helpers.check import check_product
-from helpers.kernels import KERNELS, MAX_GRID_Y, MAX_SIZE, Kernel, tiled
+from helpers.kernels import KERNELS, MAX_GRID_Y, MAX_SIZE, Kernel, pipelined, tiled
 from helpers.memory import allocate, upload
 from helpers.sandbox import CompileFailed
 
@@ -90,6 +90,29 @@ def test_the_result_is_the_chain_of_fmas_bit_for_bit(
     C = kernel(A, B)
     assert (C.shape, C.dtype) == (size[:2], np.float32)
     assert np.array_equal(bits(C), bits(expected))
+
+
+PIPELINES = [
+    *(KERNELS[name] for name in ("double_buffered", "pipelined")),
+    *(pipelined(stages) for stages in (2, 3, 5)),
+]
+
+
+@pytest.mark.usefixtures("autoinit")
+@pytest.mark.parametrize("K", [1, 5, 8, 15, 16, 17, 24, 32, 33, 48, 64, 80, 96, 112, 128])
+@pytest.mark.parametrize("kernel", PIPELINES, ids=lambda kernel: kernel.name)
+def test_any_number_of_tiles_along_k_goes_through_a_pipeline(kernel: Kernel, K: int) -> None:
+    """K smaller than a tile, fewer tiles than stages, odd and even numbers of them; with whole
+    blocks and ragged ones, with rows that can be copied by float4 and not."""
+    for M, N in ((132, 260), (3, 257)):
+        A, B, expected = inputs_and_chain(M, N, K)
+        assert np.array_equal(bits(kernel(A, B)), bits(expected)), (M, N)
+
+
+@pytest.mark.parametrize("stages", [1, 0, -2, 2.0])
+def test_a_pipeline_has_at_least_two_stages(stages: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="stages="):
+        pipelined(stages)
 
 
 @pytest.mark.usefixtures("autoinit")

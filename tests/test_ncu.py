@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from helpers import ncu
 from helpers.kernels import KERNELS, tiled
 from helpers.ncu import Comparison, NoNcu, compare, count, find_ncu
+from helpers.profile import profile
 
 # The columns of `ncu --csv`, fewer than it has; the order of rows is its own.
 CSV = '''==PROF== Connected to process 1234 (/usr/bin/python3)
@@ -140,3 +142,11 @@ def test_on_a_gpu_with_ncu_the_two_agree(autoinit: Any) -> None:
     except NoNcu as error:
         pytest.skip(str(error))
     assert found.differing == ()
+
+
+def test_copies_are_among_the_gpus_loads() -> None:
+    A, B, C = (np.ones((64, 64), np.float32) for _ in range(3))
+    counts = ncu.counters_of(profile(KERNELS["pipelined"], A, B, C, 64, 64, 64))
+    assert counts["global copy requests"] == counts["global load requests"] > 0
+    assert counts["global copy sectors"] == counts["global load sectors"] > 0
+    assert set(counts) <= set(ncu.METRICS)

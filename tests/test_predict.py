@@ -16,10 +16,14 @@ from helpers.kernels import KERNELS, tiled
 from helpers.occupancy import Resources, occupancy
 from helpers.predict import Beside, Work, beside_record, from_work, named, predict, work
 from helpers.recorded import h200
+from helpers.register_banks import register_banks
 from helpers.reuse import Traffic
+from helpers.sass import disassemble
 
-LESSONS = [*(k for k in KERNELS.values() if k.lesson <= 3), tiled(16)]
-SIZES = (1024, 2048, 4096)
+LESSONS = [*KERNELS.values(), tiled(16)]
+SIZES = (1024, 2048, 4096, 8192)
+#: Of which the docstring of helpers.predict says that it has them too fast, and by how much.
+TOO_FAST = {"register_column": (-0.5, -0.35)}
 COUNTS = {c["launch"]: c for c in json.loads(
     (Path(__file__).parent / "counters/h200.json").read_text())["counts"]}  # fmt: skip
 measured_latency = pytest.mark.skipif(
@@ -28,6 +32,12 @@ measured_latency = pytest.mark.skipif(
 
 
 # -- counts ----------------------------------------
+
+
+def _multiplications_by_one(kernel) -> float:
+    """Of a block's warps, at the end: `one * sum` in the kernels of lessons 7 and 8."""
+    rows, columns = kernel.tile
+    return rows * columns / 32 if kernel.lesson >= 7 else 0
 
 
 @pytest.mark.parametrize("n", [256, 1024])
@@ -46,18 +56,21 @@ def test_scaled_counts_are_what_the_hardware_counted(kernel, n: int) -> None:
     assert one.requests * blocks == total("requests")
     assert one.sectors * blocks == total("sectors")
     assert one.wavefronts * blocks == total("wavefronts")
-    assert one.fma * blocks == n**3 / 32
+    scaled = one.fma - _multiplications_by_one(kernel)
+    assert scaled * blocks == n**3 / 32
 
 
 @pytest.mark.parametrize(
     ("name", "passes", "lines_per_request"),
-    [("naive", 256, 1), ("naive_uncoalesced", 256, 33 / 2), ("tiled", 32, 1), ("tiled_16", 64, 2)],
+    [("naive", 256, 1), ("naive_uncoalesced", 256, 33 / 2), ("tiled", 32, 1), ("tiled_16", 64, 2),
+     ("register_tile", 128, 2.5), ("warp_tile", 128, 10)],
 )
 def test_passes_and_lines(name: str, passes: int, lines_per_request: float) -> None:
     one = work({k.name: k for k in LESSONS}[name], 1024)
     assert one.passes == passes
-    assert one.lines / one.requests == pytest.approx(lines_per_request, rel=0.01)
-    assert one.chain == 1024  # every FMA of a thread needs the one before it
+    assert one.lines / one.requests == pytest.approx(lines_per_request, rel=0.02)  # of the loads
+    # every FMA of an element needs the one before it; the last are multiplied by one
+    assert one.chain == 1024 + (name == "warp_tile")
 
 
 INDEPENDENT = """
@@ -125,6 +138,47 @@ def test_latency_is_that_of_a_pass_for_each_round_of_blocks() -> None:
     assert terms(one, moved=half)["latency"] == pytest.approx(10 * (each + 200))
 
 
+def test_blocks_that_share_the_schedulers_wait_in_step() -> None:
+    one = Work(fma=64, wavefronts=0, requests=0, lines=0, sectors=0, passes=10, chain=0,
+               shared_loads=0, issue=8000)  # fmt: skip
+    assert terms(one)["instruction issue"] == pytest.approx(2000)
+    assert terms(one)["latency"] == pytest.approx(10 * (200 + 300))  # one block is all there is
+    assert terms(one, 264)["latency"] == pytest.approx(10 * (400 + 300))
+    twice = dataclasses.replace(one, waits=2)
+    assert terms(twice)["latency"] == pytest.approx(10 * (200 + 600))
+
+
+def test_work_after_a_load_hides_its_latency() -> None:
+    one = Work(fma=64, wavefronts=0, requests=0, lines=0, sectors=0, passes=10, chain=0,
+               shared_loads=0, issue=8000, hiding=0.5)  # fmt: skip
+    assert terms(one)["latency"] == pytest.approx(10 * (200 + 200) + 300)  # and the first load
+    all_of_it = dataclasses.replace(one, issue=24_000)
+    assert terms(all_of_it)["latency"] == pytest.approx(10 * 600 + 300)
+    never = dataclasses.replace(one, waits=0)
+    assert terms(never)["latency"] == pytest.approx(10 * 200 + 300)
+
+
+@pytest.mark.parametrize(
+    ("name", "waits", "hiding"),
+    [("tiled", 1, 0), ("register_column", 2, 0), ("warp_tile", 1, 0), ("double_buffered", 1, 0.48),
+     ("pipelined", 0, 0)],
+)  # fmt: skip
+def test_waits_and_what_hides_them(name: str, waits: float, hiding: float) -> None:
+    one = work(KERNELS[name], 1024)
+    assert (one.waits, one.hiding) == (waits, pytest.approx(hiding, abs=0.01))
+
+
+@pytest.mark.parametrize("name", ["tiled", "register_tile", "warp_tile", "pipelined"])
+def test_issue_of_a_long_loop_is_that_of_the_loop(name: str) -> None:
+    """Figures of the loop alone and of the whole launch come by different ways."""
+    banks, low, high = register_banks(name), work(KERNELS[name], 1024), work(KERNELS[name], 2048)
+    each = (high.issue - low.issue) / (high.fma - low.fma)
+    if name == "register_tile":  # here much of the loop is code that whole tiles do not run
+        assert 1.5 < each < banks.cycles_per_ffma
+    else:
+        assert each == pytest.approx(banks.cycles_per_ffma, rel=0.01)
+
+
 def test_the_slowest_makes_the_time_and_is_marked() -> None:
     one = dataclasses.replace(NOTHING, fma=10, wavefronts=1.98e6)
     found = from_work(one, "x", "M=1, N=2, K=3", 132, HERE, EMPTY, GPU)
@@ -132,7 +186,7 @@ def test_the_slowest_makes_the_time_and_is_marked() -> None:
     assert found.ms == pytest.approx(1)
     lines = str(found).splitlines()
     assert lines[0] == "x, M=1, N=2, K=3 on H200: predicted 1 ms"
-    assert [line for line in lines if line.endswith("<- slowest")] == [lines[2]]
+    assert [line for line in lines if line.endswith("<- slowest")] == [lines[3]]
 
 
 def test_a_figure_that_nobody_published_is_left_out_and_said() -> None:
@@ -159,7 +213,10 @@ def test_a_launch_of_any_kernel_is_predicted_without_its_bytes() -> None:
     guess = module.predict_launch(found, "A100")
     assert {t.name for t in guess.terms if t.cycles is None} == {"L2 cache", "device memory"}
     assert guess.slowest.name == "latency"
-    assert guess.slowest.cycles == pytest.approx(261.5 + 2 * 4 + 5)  # a load, two FMAs, 5 requests
+    (issue,) = (t.cycles for t in guess.terms if t.name == "instruction issue")
+    (code,) = disassemble(found._replica.program.ptx, "sm_90")
+    assert issue * 4 == pytest.approx(len(code.instructions), abs=2)  # and what banks take
+    assert guess.slowest.cycles == pytest.approx(261.5 + 2 * 4 + issue)  # a load, two FMAs
     lines = str(guess).splitlines()
     assert lines[0].startswith("four_sums, grid (1, 1, 1), block (32, 1, 1) on A100: predicted")
     assert lines[-1] == "  without L2 cache and device memory: the real time may be longer"
@@ -168,6 +225,10 @@ def test_a_launch_of_any_kernel_is_predicted_without_its_bytes() -> None:
 @pytest.mark.parametrize("name", CARDS)
 @pytest.mark.parametrize("kernel", LESSONS, ids=lambda k: k.name)
 def test_every_kernel_on_every_card(kernel, name: str) -> None:
+    if kernel.file.name == "08_pipeline.cu" and CARDS[name].capability < (8, 0):
+        with pytest.raises(RuntimeError, match="Feature 'cp.async' requires .target sm_80"):
+            predict(kernel, 2048, 2048, 2048, name)
+        return
     found = predict(kernel, 2048, 2048, 2048, name)
     least = 2 * 2048**3 / CARDS[name].flops * 1e3
     assert found.ms > least
@@ -203,8 +264,10 @@ def test_predictions_are_near_what_was_measured(found: Beside) -> None:
     for name, n, _, theirs in found.rows:
         assert theirs == h200().ms(name, n)
     errors = [abs(error) for error in found.errors]
-    assert statistics.median(errors) <= 0.20
-    assert max(errors) <= 0.40
+    assert statistics.median(errors) <= 0.10
+    for (name, n, _, _), error in zip(found.rows, found.errors, strict=True):
+        low, high = TOO_FAST.get(name, (-0.25, 0.25))
+        assert low <= error <= high, (name, n)
 
 
 def test_the_table_beside_the_record(found: Beside) -> None:

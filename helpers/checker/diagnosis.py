@@ -45,7 +45,8 @@ HINTS: dict[str, str] = {
     "TILE * TILE.",
     "missing first barrier": "Put a __syncthreads() between the loads into the tile and the "
     "loop that reads it.",
-    "copy not waited for": "Wait for the copies with __pipeline_wait_prior(0) before the barrier.",
+    "copy not waited for": "Wait for the copies with __pipeline_wait_prior(N), where N later "
+    "groups may be under way (0 for all), and then put a __syncthreads().",
     "missing second barrier": "Put a __syncthreads() after the loop that reads the tile, before "
     "it is loaded anew.",
     "missing __syncwarp": "Lanes of a warp are not in lockstep: put a __syncwarp() between what "

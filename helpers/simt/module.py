@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_int32, c_int64, c_void_p
+from functools import cached_property
 from pathlib import PurePath
 
 import numpy as np
@@ -251,13 +252,17 @@ class Function:
 
     def shared_place(self, offset: int) -> str:
         """A byte of the block's shared memory as variable+offset."""
-        source = self._owner.source
-        layout = layout_of(source.module, source.kernel(self.name))
-        before = [(at, name) for name, at in layout.shared_offsets.items() if at <= offset]
+        before = [(at, name) for name, at in self._shared_offsets.items() if at <= offset]
         if not before:
             return f"shared memory+{offset:,}"
         at, name = max(before)
         return f"{plain_name(name)}+{offset - at:,}"
+
+    @cached_property
+    def _shared_offsets(self) -> dict[str, int]:
+        """Where the kernel's shared variables begin. (A long kernel takes a while to look at.)"""
+        source = self._owner.source
+        return layout_of(source.module, source.kernel(self.name)).shared_offsets
 
     def _perform(
         self,

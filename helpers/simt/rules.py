@@ -19,8 +19,11 @@ far as NVIDIA's documents tell:
   first lane of each address, then for the second, and so on.
 - Local memory is interleaved: word k of the 32 lanes lies in 128 consecutive bytes. An access of 8
   or 16 bytes a lane is 2 or 4 requests of 4 bytes.
-- cp.async reads global memory as a load does, with the lanes that read any bytes. Past the L1 cache (.cg) a sector counts once for each
-  aligned 32 bytes of shared memory that some of it goes to, and anew if its halves change places.
+- cp.async reads global memory as a load does, with the lanes that read any bytes. Past the L1 cache
+  (.cg) a sector counts once for each aligned 32 bytes of shared memory that some of it goes to, and
+  anew if its halves change places. Through the L1 cache (.ca) the copy to shared memory takes
+  wavefronts of its own: see copy_wavefronts. For those past it no rule was found that all patterns
+  obey, and profile counts neither.
 - ldmatrix takes the 8 rows of each matrix as a quarter of a 16-byte load, without merging.
 
 Addresses are one for each of the 32 lanes; `mask` has a bit for each active one. They are aligned
@@ -120,6 +123,26 @@ def wavefronts(addresses: Sequence[int], mask: int, size: int, load: bool) -> tu
     """
     groups = lane_groups(addresses, mask, size, load)
     return sum(len(wavefronts_of(g, addresses, size)) for g in groups), len(groups)
+
+
+def copy_wavefronts(addresses: Sequence[int], targets: Sequence[int], mask: int, size: int) -> int:
+    """Wavefronts of cp.async.ca, from addresses in global to targets in shared memory.
+
+    Lanes are in groups as for a store. Those of a group whose sources lie in one bank, counted as
+    in shared memory, come one after the other, equal ones too; and of each such turn, those whose
+    targets lie in one bank.
+    """
+    banks = BANKS * WORD // size
+    count = 0
+    for group in _split(mask, size):
+        turns: dict[int, list[int]] = {}
+        seen: Counter[int] = Counter()
+        for lane in group:
+            bank = addresses[lane] // size % banks
+            turns.setdefault(seen[bank], []).append(targets[lane] // size % banks)
+            seen[bank] += 1
+        count += sum(max(Counter(turn).values()) for turn in turns.values())
+    return count
 
 
 def atomic_wavefronts(addresses: Sequence[int], mask: int, size: int) -> tuple[int, int]:

@@ -76,6 +76,15 @@ def test_the_rules_and_the_code_that_counts_agree(counted):
             assert found == both, (pattern.kernel, pattern.what)
 
 
+def test_wavefronts_of_copies_through_the_l1_cache():
+    found = {(p.kernel, p.what): (rules.copy_wavefronts(p.places, p.targets, p.mask, p.size),
+                                  theirs["shared copy wavefronts"])
+             for p, theirs in zip(PATTERNS, COUNTS, strict=False)
+             if (p.space, p.operation) == ("ca", "copy")}  # fmt: skip
+    assert len(found) == 30
+    assert all(ours == theirs for ours, theirs in found.values()), found
+
+
 def rows():
     with (FOLDER / "single_accesses.csv").open() as file:
         return list(csv.DictReader(file))

@@ -36,6 +36,9 @@ NOT_BEGUN = {
     ("07-vectorized.ipynb", 1): "too many sectors",
     ("07-vectorized.ipynb", 2): "bank conflicts",
     ("07-vectorized.ipynb", 3): "nothing written",
+    ("08-pipeline.ipynb", 1): "copy not waited for",
+    ("08-pipeline.ipynb", 2): "missing zero fill",
+    ("08-pipeline.ipynb", 3): "nothing written",
 }
 
 
@@ -187,6 +190,22 @@ WRONG_ANSWERS = [
     ("07-vectorized.ipynb", 3, "thread / 32 * 2", "thread / 32", "elements never written"),
     ("07-vectorized.ipynb", 3, "(thread / 32 * 2 + thread / 2 % 2) * 4, col = (thread % 32 / 4 * 2"
      " + thread % 2) * 4", "thread / 16 * 4, col = thread % 16 * 4", "too many wavefronts"),
+    ("08-pipeline.ipynb", 1, "(STAGES - 2)", "(STAGES - 1)", "copy not waited for"),
+    ("08-pipeline.ipynb", 1, "        __syncthreads();", "", "missing __syncwarp"),
+    ("08-pipeline.ipynb", 1, "if (t + STAGES - 1 < tiles) copy(t + STAGES - 1);\n"
+     "        __pipeline_commit();", "if (t + STAGES - 1 < tiles) copy(t + STAGES - 1), "
+     "__pipeline_commit();", "copy not waited for"),
+    ("08-pipeline.ipynb", 1, "[t % STAGES][k][tx];", "[t % STAGES][k][tx];\n"
+     "        __syncthreads();", "too many barriers"),
+    ("08-pipeline.ipynb", 2, "t < tiles; t += 2", "t + 1 < tiles; t += 2", "K loop too short"),
+    ("08-pipeline.ipynb", 2, "if (t + 2 < tiles) load(t + 2, 0);", "load(t + 2, 1);",
+     "missing first barrier"),
+    ("08-pipeline.ipynb", 2, "        __syncthreads();\n        if (t + 2", "        if (t + 2",
+     "missing first barrier"),
+    ("08-pipeline.ipynb", 3, "copy(t + 1);\n", "copy(t + 1);\n        __pipeline_wait_prior(0);\n"
+     "        __syncthreads();\n", "too many barriers"),
+    ("08-pipeline.ipynb", 3, "        __syncthreads();\n", "", "copy not waited for"),
+    ("08-pipeline.ipynb", 3, "wait_prior(0)", "wait_prior(1)", "copy not waited for"),
 ]  # fmt: skip
 
 
@@ -211,6 +230,7 @@ def test_a_wrong_answer_gets_its_diagnosis(checked, lesson, number, old, new, di
     ("03-bank-conflicts.ipynb", 2, ("03-bank-conflicts.ipynb", 1), "too much shared memory"),
     ("03-bank-conflicts.ipynb", 3, ("03-bank-conflicts.ipynb", 2), "too many wavefronts"),
     ("04-syncthreads.ipynb", 3, ("01-naive.ipynb", 3), "too many sectors"),
+    ("08-pipeline.ipynb", 3, ("04-syncthreads.ipynb", 3), "too many wavefronts"),
     ("07-vectorized.ipynb", 2, ("07-vectorized.ipynb", 1), "bank conflicts"),
     ("07-vectorized.ipynb", 3, ("07-vectorized.ipynb", 2), "too many wavefronts"),
 ])
