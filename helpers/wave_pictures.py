@@ -207,7 +207,7 @@ def waves(
              f"{multiprocessors} multiprocessors" + f", {each} blocks each" * (each > 1))  # fmt: skip
     separate, shared = (make(tiles, depth, places) for make in (one_tile_a_block, stream_k))
     plain = Waves(Figure(), "", 900, 32, title, tiles, separate, shared)
-    told = " ".join(f"{name.capitalize()}{text}." for name, text in plain._lines())
+    told = " ".join(f"{name[0].upper()}{name[1:]}{text}." for name, text in plain._lines())
     alt = (f"{title}. Two panels, time from left to right, a row for each place of a block. {told} "
            "Where a tile is shared, the piece that begins it is orange, the one that finishes it "
            "green.")  # fmt: skip
@@ -241,8 +241,9 @@ def _draw(found: Waves) -> Figure:
     for wave in range(1, found.waves):
         panels[0].axvline(wave, color=INK, linewidth=1.5, linestyle="--")
     panels[1].set_xlabel("time, in tiles", fontsize=15)
-    handles = [Rectangle((0, 0), 1, 1, facecolor=colour, edgecolor=INK) for colour in
-               (BLUE, _BEGUN, _FINISHED, _IDLE)]  # fmt: skip
+    handles = [Rectangle((0, 0), 1, 1, facecolor=colour, edgecolor=INK, hatch=hatch)
+               for colour, hatch in ((SKY, ""), (_BEGUN, ""), (_FINISHED, ""), (_IDLE, "//"))
+               ]  # fmt: skip
     figure.legend(handles, ["whole tiles", "a tile's beginning", "its end, from the sums left",
                             "idle"], loc="outside lower center", ncols=4, fontsize=14,
                   frameon=False)  # fmt: skip
@@ -257,11 +258,12 @@ def _panel(axes: Axes, schedule: Schedule, end: float) -> None:
             x, width = start / schedule.depth, piece.steps / schedule.depth
             boxes.append(Rectangle((x, place), width, 1))
             whole = piece.steps == schedule.depth
-            colours.append(_WHOLE[(k + place) % 2] if whole else
+            colours.append(_WHOLE[k % 2] if whole else
                            _FINISHED if piece.first else _BEGUN)  # fmt: skip
     places = len(schedule.places)
-    width = 0.15 if places > 40 else 0.8
-    axes.add_patch(Rectangle((0, 0), end, places, facecolor=_IDLE, hatch="//", edgecolor=LINE,
+    width = 0.2 if places > 40 else 0.8
+    busy_until = schedule.end / schedule.depth
+    axes.add_patch(Rectangle((0, 0), busy_until, places, facecolor=_IDLE, hatch="//", edgecolor=LINE,
                              linewidth=0))  # fmt: skip
     axes.add_collection(PatchCollection(boxes, facecolors=colours, edgecolors=PAPER,
                                         linewidths=width))  # fmt: skip
