@@ -1,27 +1,28 @@
-// Lesson 9: the last percent. One kernel for every size, made anew for each kind of size by its
+// Lesson 9: the last percent. One kernel for every size, compiled for each kind of size with other
 // constants.
 //
 // C = A * B with A of M x K, B of K x N and C of M x N, all row-major float. Any M, N, K >= 1.
 //
 // What changed against matmul_pipelined in 08_pipeline.cu:
 //
-//   edges      cost nothing in the loop. Past the last row or column, the last one is copied again,
-//              and the sums it gives are not stored. Where BK does not divide K, the first tile is
-//              the short one: zeros, then the first K % BK of each row; it is copied before the loop.
-//   blocks     go through C in groups of GROUP rows of tiles, so that those that run at one time
-//              read fewer different rows and columns, and find them in the L2 cache.
-//   stream-K   as many blocks as the card can run at once share all the work evenly. A tile of C may
-//              then be begun by one block and finished by the next, which goes on from the sums that
-//              the first has left.
-//   registers  the sums lie where an FMA finds its operands in different banks (see `shifted`).
-//   sliced-K   with SLICES > 1, the warps of a block share each step along K: more warps for a small
+//   edges      cost nothing in the loop. Past the last row or column the last one is copied again,
+//              and what comes of it is not stored. Where BK does not divide K, the first tile is
+//              the short one: zeros, then the first K % BK of each row.
+//   blocks     go through C in groups of GROUP rows of tiles: those that run at one time read fewer
+//              different rows and columns, and find them in the L2 cache.
+//   stream-K   as many blocks as the card can run at once share all the work evenly. A tile of C
+//              may be begun by one block and finished by the next, which goes on from the sums
+//              that the first has left.
+//   sliced-K   with SLICES > 1 the warps of a block share each step along K: more warps for a small
 //              tile. Their sums are added at the end.
+//   registers  the sums lie where an FMA finds its operands in different banks (see `shifted`).
 //
 // Without slices the sum of each element is added up in the same order as ever, so the results are
 // the same. With them, each slice has the sum of its own, always the same, part of K.
 //
-// Launch shape: block (THREADS), grid (BLOCKS), and STAGES * sizeof(Stage) bytes of dynamic shared
-// memory, or BM * BN * SLICES * 4 if there are slices and that is more. The constants are given to nvcc; helpers/best.py chooses them.
+// Launch shape: block (THREADS), grid (BLOCKS); dynamic shared memory for STAGES stages or, if that
+// is more and there are slices, for SLICES * BM * BN floats. helpers/best.py chooses the constants.
+// Launches of one module must not overlap in time: blocks leave sums for each other in one place.
 
 #ifndef BM
 #define BM 128         // rows of C per block
@@ -30,7 +31,7 @@
 #define BN 256         // columns of C per block
 #endif
 #ifndef BK
-#define BK 16          // how far a step goes along K
+#define BK 8           // how far a step goes along K
 #endif
 #ifndef TM
 #define TM 16          // rows of C per thread, in groups of four
@@ -42,7 +43,7 @@
 #define LANES_M 4      // the lanes of a warp form LANES_M x 32 / LANES_M
 #endif
 #ifndef STAGES
-#define STAGES 4       // tiles in shared memory: one in use, the others on their way
+#define STAGES 6       // tiles in shared memory: one in use, the others on their way
 #endif
 #ifndef SLICES
 #define SLICES 1       // parts of BK, each computed by warps of its own
@@ -85,25 +86,45 @@ __device__ bool float4_fits(const float *matrix, int columns)
     return (size_t)matrix % 16 == 0 && columns % 4 == 0;
 }
 
-// Start to copy WORDS words, 1 or 4, from global to shared memory. `to` is an address in shared
-// memory, of 32 bits.
+// Start to copy WORDS words, 1 or 4, from global to shared memory; `to` is an address in shared
+// memory, of 32 bits. Zeros instead of them if `zero`. Before compute capability 8.0 there is no
+// such instruction, and the thread waits for the words.
 template <int WORDS>
-__device__ __forceinline__ void copy_async(unsigned to, const float *from)
+__device__ __forceinline__ void copy_async(unsigned to, const float *from, bool zero = false)
 {
-    if (WORDS == 4) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(from));
-    else asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(from));
+#if __CUDA_ARCH__ >= 800
+    int bytes = zero ? 0 : 4 * WORDS;
+    if (WORDS == 1) {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                     :: "r"(to), "l"(from), "r"(bytes));
+    } else {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     :: "r"(to), "l"(from), "r"(bytes));
+    }
+#else
+    #pragma unroll
+    for (int i = 0; i < WORDS; ++i) {
+        float word = zero ? 0.0f : from[i];
+        asm volatile("st.shared.f32 [%0], %1;" :: "r"(to + 4 * i), "f"(word));
+    }
+#endif
 }
 
-// The same, or zeros.
-template <int WORDS>
-__device__ __forceinline__ void copy_or_zero(unsigned to, const float *from, bool zero)
+// What a thread has started to copy since the last time becomes a group.
+__device__ __forceinline__ void end_group()
 {
-    int bytes = zero ? 0 : 4 * WORDS;
-    if (WORDS == 4) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes));
-    } else {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(to), "l"(from), "r"(bytes));
-    }
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;");
+#endif
+}
+
+// Wait until all groups but the last MORE have come.
+template <int MORE>
+__device__ __forceinline__ void wait_for_groups()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" :: "n"(MORE));
+#endif
 }
 
 // Where a thread stands in the block.
@@ -124,8 +145,8 @@ struct Place {
     }
 };
 
-// How the threads of a block share a tile of ROWS x COLS to copy it, WORDS words of a row at a time:
-// each of them at one column, and in `parts` rows that are `down` apart.
+// How the threads of a block share a tile of ROWS x COLS to copy it, WORDS words of a row at a
+// time: each of them at one column, and in `parts` rows that are `down` apart.
 template <int ROWS, int COLS, int WORDS>
 struct Share {
     static const int across = COLS / WORDS;
@@ -135,7 +156,11 @@ struct Share {
 
     int row, col;
 
-    __device__ __forceinline__ Share(int thread) : row(thread / across), col(thread % across * WORDS) {}
+    __device__ __forceinline__ Share(int thread)
+    {
+        row = thread / across;
+        col = thread % across * WORDS;
+    }
 };
 
 // One k of a stage, as far as a thread needs it.
@@ -145,14 +170,18 @@ struct Fragment {
     __device__ __forceinline__ void load(const float *a_from, const float *b_from, int k)
     {
         #pragma unroll
-        for (int i = 0; i < TM / 4; ++i) a[i] = *(float4 *)&a_from[k * (BM + PAD) + 4 * LANES_M * i];
+        for (int i = 0; i < TM / 4; ++i) {
+            a[i] = *(float4 *)&a_from[k * (BM + PAD) + 4 * LANES_M * i];
+        }
         #pragma unroll
-        for (int j = 0; j < TN / 4; ++j) b[j] = *(float4 *)&b_from[k * BN + 4 * LANES_N * j];
+        for (int j = 0; j < TN / 4; ++j) {
+            b[j] = *(float4 *)&b_from[k * BN + 4 * LANES_N * j];
+        }
     }
 };
 
-// Tiles first to last - 1 of the K axis, for the tile of C at row0, col0: adds to `sum`. WORDS: 4 if
-// rows of B can be read by float4, else 1.
+// Tiles first to last - 1 of the K axis, for the tile of C at row0, col0: adds to `sum`. WORDS: 4
+// if rows of B can be read by float4, else 1.
 template <int WORDS>
 __device__ __forceinline__ void add_tiles(float (&sum)[TM][TN], Stage *stages, const Place &place,
                                           const float *A, const float *B, int M, int N, int K,
@@ -179,18 +208,17 @@ __device__ __forceinline__ void add_tiles(float (&sum)[TM][TN], Stage *stages, c
     auto copy_a = [&](int part, int zeros) {
         int r = part % a.parts, k = part / a.parts * A_LANES;
         unsigned to = a_to + stage + 4 * (k * (BM + PAD) + r * a.down);
-        if (zeros == 0) copy_async<1>(to, a_from[r] + k);
-        else copy_or_zero<1>(to, a.col + k < zeros ? A : a_from[r] + k, a.col + k < zeros);
+        bool zero = zeros > 0 && a.col + k < zeros;
+        copy_async<1>(to, zero ? A : a_from[r] + k, zero);
     };
     auto copy_b = [&](int part, int zeros) {
         int k = part * b.down;
         unsigned to = b_to + stage + 4 * k * BN;
-        const float *from = b_from + (size_t)k * N;
-        if (zeros == 0) copy_async<WORDS>(to, from);
-        else copy_or_zero<WORDS>(to, b.row + k < zeros ? B : from, b.row + k < zeros);
+        bool zero = zeros > 0 && b.row + k < zeros;
+        copy_async<WORDS>(to, zero ? B : b_from + (size_t)k * N, zero);
     };
     auto next_stage = [&]() {                      // one group per tile, if only an empty one
-        asm volatile("cp.async.commit_group;");
+        end_group();
         #pragma unroll
         for (int part = 0; part < a.parts; ++part) a_from[part] += BK;
         b_from += (size_t)BK * N;
@@ -214,7 +242,7 @@ __device__ __forceinline__ void add_tiles(float (&sum)[TM][TN], Stage *stages, c
         }
         next_stage();
     }
-    asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2));
+    wait_for_groups<STAGES - 2>();
     __syncthreads();
 
     Fragment fragment[2];
@@ -231,7 +259,7 @@ __device__ __forceinline__ void add_tiles(float (&sum)[TM][TN], Stage *stages, c
             } else {
                 // The next tile has come for this thread, and with the barrier for all. And all
                 // have read the last of this tile, whose stage is the next to be filled.
-                asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2));
+                wait_for_groups<STAGES - 2>();
                 __syncthreads();
                 now = now == (STAGES - 1) * stage_words ? 0 : now + stage_words;
                 fragment[0].load(a_at + now, b_at + now, 0);
@@ -261,13 +289,14 @@ __device__ __forceinline__ void add_tiles(float (&sum)[TM][TN], Stage *stages, c
             }
         }
     }
-    asm volatile("cp.async.wait_group 0;");
+    wait_for_groups<0>();
     __syncthreads();                               // nobody reads or writes the stages any more
 }
 
 // The sums of the block become C. With slices, those are added first, in their order.
-__device__ __forceinline__ void store(const float (&sum)[TM][TN], float4 *shared, const Place &place,
-                                      float *C, int M, int N, int row0, int col0, float one)
+__device__ __forceinline__ void store(const float (&sum)[TM][TN], float4 *shared,
+                                      const Place &place, float *C, int M, int N,
+                                      int row0, int col0, float one)
 {
     bool wide = float4_fits(C, N);
     auto store4 = [&](int r, int c, float4 v) {
@@ -315,8 +344,8 @@ __device__ __forceinline__ void store(const float (&sum)[TM][TN], float4 *shared
 
 // Element i + 1 of the sums, counted row by row. A float4 is stored from four registers in a row,
 // the first of an even number. So the sum of an even column comes into a register of an odd number,
-// and the element of B that it is computed from has an even one: an FMA reads one register from each
-// of the two banks.
+// and the element of B that it is computed from has an even one: an FMA reads one register from
+// each of the two banks.
 __device__ __forceinline__ float &shifted(float (&sum)[TM][TN], int i)
 {
     int at = (i + 1) % (TM * TN);
@@ -366,8 +395,8 @@ template <int WORDS>
 __device__ __forceinline__ void work(const float *A, const float *B, float *C,
                                      int M, int N, int K)
 {
-    // The stages, and later the slices' sums. Rows of a stage begin at a sector's length, 32 bytes: a
-    // 16-byte copy to another place within a sector takes twice as many sectors from the L2 cache.
+    // The stages, and later the slices' sums. Aligned, since cp.async reads twice as many sectors
+    // where 16 bytes do not come to the same place within 32 in shared memory as in global memory.
     extern __shared__ __align__(128) float4 shared[];
     __shared__ int turn;
     Stage *stages = (Stage *)shared;
@@ -390,9 +419,9 @@ __device__ __forceinline__ void work(const float *A, const float *B, float *C,
 
     // The last tiles, from one to two for each block, are shared evenly: they are one long row of
     // pieces, cut into as many parts as there are blocks. A block begins with the end of its part,
-    // which it may have to leave to the next one, and ends with the beginning, for which it may need
-    // the sums of the one before: those have been there for long, then. The other tiles are computed
-    // after that, each by one block.
+    // which it may have to leave to the next one, and ends with the beginning, for which it may
+    // need the sums of the one before: those have been there for long, then. The other tiles are
+    // computed after that, each by one block.
     int whole = max(tiles / BLOCKS - 1, 0);        // for each block
     int whole_tiles = whole * BLOCKS;
     int parts = min(tiles, BLOCKS);

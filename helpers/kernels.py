@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import numbers
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from helpers.best import Constants, chosen
 from helpers.errors import WrongType, WrongValue
 from helpers.memory import allocate, driver, upload
+from helpers.timing import backend
 
 CUDA_FOLDER = Path(__file__).resolve().parent.parent / "cuda"
 
@@ -31,6 +34,7 @@ DEFAULT_SHARED_BYTES = 48 * 1024  # a kernel must ask for more (the same guide)
 STAGE_BYTES = 24_832  # of shared memory, for each stage of the kernel "pipelined"
 # Indices in the kernels are 32-bit integers, and the last block or tile reaches past the edge.
 MAX_SIZE = 2**31 - 1024
+H200_MULTIPROCESSORS = 132
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class Kernel:
     rows_on_x: bool = False  # whether blockIdx.x walks rows of C; else it walks columns
     shared_bytes: int = 0  # dynamic shared memory of a block, besides what the source declares
     options: tuple[str, ...] = ()  # for nvcc
+    blocks: int = 0  # of the grid, where they share all tiles of C; 0: a block for each tile
 
     @property
     def source(self) -> str:
@@ -59,6 +64,8 @@ class Kernel:
         Raises TypeError or ValueError for what is no size, or more than the device can launch.
         """
         M, N = _checked_size("M", M), _checked_size("N", N)
+        if self.blocks:
+            return self.blocks, 1, 1
         rows, columns = -(-M // self.tile[0]), -(-N // self.tile[1])
         x, y = (rows, columns) if self.rows_on_x else (columns, rows)
         if y > MAX_GRID_Y:
@@ -69,6 +76,10 @@ class Kernel:
                 "in parts"
             )
         return x, y, 1
+
+    def at(self, M: int, N: int, K: int) -> Kernel:
+        """The kernel that computes a product of that size: this one, but for KERNELS["best"]."""
+        return self
 
     def function(self) -> Any:
         """The compiled `pycuda.driver.Function`, for the current context.
@@ -90,7 +101,10 @@ class Kernel:
         """
         grid = self.grid(M, N)
         M, N, K = int(M), int(N), _checked_size("K", K)
-        self.function()(
+        function = self.function()
+        if self.blocks:
+            _one_after_another(function, stream)
+        function(
             *checked_addresses(dA, dB, dC, M, N, K),
             *(np.int32(size) for size in (M, N, K)),
             block=self.block,
@@ -116,6 +130,74 @@ class Kernel:
         with upload(A) as dA, upload(B) as dB, allocate((M, N)) as dC:
             self.launch(dA, dB, dC, M, N, K)
             return dC.download()
+
+
+@dataclass(frozen=True)
+class Best(Kernel):
+    """A kernel that is another one for each size: the fastest constants of cuda/09_last_percent.cu
+    that helpers.best knows. As a Kernel itself it is the one for large matrices."""
+
+    def at(self, M: int, N: int, K: int) -> Kernel:
+        """The kernel with the constants for that size."""
+        M, N, K = (_checked_size(*size) for size in (("M", M), ("N", N), ("K", K)))
+        return _best_at(M, N, K, *_card())
+
+    def launch(self, dA: Any, dB: Any, dC: Any, M: int, N: int, K: int, stream: Any = None) -> None:
+        """As Kernel.launch, with the constants for that size."""
+        self.at(M, N, K).launch(dA, dB, dC, M, N, K, stream)
+
+
+def last_percent(constants: Constants, blocks: int | None = None) -> Kernel:
+    """The kernel of lesson 9 with these constants.
+
+    blocks: of the grid; None: as many as the GPU runs at one time (on the CPU driver, the H200).
+    """
+    if blocks is None:
+        blocks = _card()[1] * constants.RESIDENT
+    return Kernel(
+        f"best_{constants.BM}x{constants.BN}x{constants.BK}",
+        CUDA_FOLDER / "09_last_percent.cu",
+        "matmul_best",
+        lesson=9,
+        block=(constants.threads, 1, 1),
+        tile=(constants.BM, constants.BN),
+        shared_bytes=constants.shared_bytes,
+        options=constants.options(_checked_size("blocks", blocks)),
+        blocks=blocks,
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _best_at(M: int, N: int, K: int, card: str | None, multiprocessors: int) -> Kernel:
+    constants = chosen(M, N, K, card)
+    return last_percent(constants, multiprocessors * constants.RESIDENT)
+
+
+def _card() -> tuple[str | None, int]:
+    """The GPU's name and multiprocessors; without one None, for the first on record, and its."""
+    if backend() != "gpu":
+        return None, H200_MULTIPROCESSORS
+    cuda = driver()
+    device = cuda.Context.get_device()
+    return device.name(), device.get_attribute(cuda.device_attribute.MULTIPROCESSOR_COUNT)
+
+
+#: The stream of the last launch of each function whose launches share memory on the device.
+_last_streams: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _one_after_another(function: Any, stream: Any) -> None:
+    """Let a launch on another stream than the last wait for that one: what a block leaves for the
+    next lies in one place for all launches of a function."""
+    before = _last_streams.get(function, stream)
+    if before is not stream:
+        event = driver().Event()
+        event.record(before)
+        if stream is None:
+            event.synchronize()
+        else:
+            stream.wait_for_event(event)
+    _last_streams[function] = stream
 
 
 def allow_shared(function: Any, nbytes: int) -> None:
@@ -330,6 +412,7 @@ _TABLE = (
             ("pipelined", "08_pipeline.cu", (256, 1, 1), (128, 256), 4 * STAGE_BYTES),
         )
     ),
+    Best(**vars(last_percent(Constants(), H200_MULTIPROCESSORS)) | {"name": "best"}),
 )  # fmt: skip
 
 #: Every kernel by name, in the order of the lessons. A later lesson adds a row to the table.

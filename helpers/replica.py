@@ -281,9 +281,11 @@ def replica(
     Raises TypeError for a kernel that is none of these, DoesNotFit for an argument that is none,
     or (without keep_freed) is freed; CompileFailed, ValueError for a shape no launch has.
     """
-    program = program_of(kernel)
     if isinstance(kernel, Kernel):
         arguments = _of_product(kernel, arguments)
+        kernel = kernel.at(*(max(int(size), 1) for size in arguments[3:]))
+    program = program_of(kernel)
+    if isinstance(kernel, Kernel):
         block = kernel.block if block is None else block
         shared = kernel.shared_bytes if shared is None else shared
         grid = kernel.grid(int(arguments[3]), int(arguments[4])) if grid is None else grid

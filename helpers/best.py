@@ -1,0 +1,144 @@
+"""Constants of cuda/09_last_percent.cu, and which of them are the fastest for a size.
+
+    chosen(4096, 4096, 4096)       # Constants, from the record that python -m helpers.tune made
+    Constants(BM=64, BN=128, BK=32, SLICES=4).shared_bytes
+
+helpers.kernels makes kernels of them: `last_percent(constants)`, and KERNELS["best"], which asks
+`chosen` at each launch.
+
+A record is of one card. On another one, and for what is not on record, SAFE is chosen, which fits
+every card from compute capability 7.5 on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from helpers.errors import WrongValue
+
+RECORD = Path(__file__).resolve().parent / "data" / "tuning.json"
+MAX_THREADS = 1024
+#: Dynamic shared memory of a block on compute capability 9.0 (CUDA Programming Guide, technical
+#: specifications: 227 KiB), less what the kernel declares itself and its alignment.
+MAX_SHARED = 227 * 1024 - 256
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What cuda/09_last_percent.cu is compiled with; the file says what each constant is.
+
+    Raises ValueError for constants with which threads, warps or copies do not come out even.
+    """
+
+    BM: int = 128
+    BN: int = 256
+    BK: int = 8
+    TM: int = 16
+    TN: int = 8
+    LANES_M: int = 4
+    STAGES: int = 6
+    SLICES: int = 1
+    RESIDENT: int = 1
+    GROUP: int = 8
+
+    def __post_init__(self) -> None:
+        problem = self._problem()
+        if problem:
+            raise WrongValue(f"{self}: {problem}")
+
+    def __str__(self) -> str:
+        changed = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return " ".join(f"{name}={value}" for name, value in changed.items())
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        warps = (self.BM // (self.TM * self.LANES_M)) * (self.BN // (self.TN * self._lanes_n))
+        return 32 * warps * self.SLICES
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block: the stages, or later the sums of the slices."""
+        stage = 4 * self.BK * (self.BM + 4 + self.BN)
+        sums = 4 * self.BM * self.BN * self.SLICES if self.SLICES > 1 else 0
+        return max(self.STAGES * stage, sums)
+
+    def options(self, blocks: int) -> tuple[str, ...]:
+        """nvcc's, for a grid of so many blocks."""
+        values = dataclasses.asdict(self) | {"BLOCKS": blocks}
+        return tuple(f"-D{name}={value}" for name, value in values.items())
+
+    @property
+    def _lanes_n(self) -> int:
+        return 32 // self.LANES_M
+
+    def _problem(self) -> str:
+        """What the file's static assertions would say, in words; empty if they hold."""
+        if any(value < 1 for value in dataclasses.astuple(self)):
+            return "each must be at least 1"
+        if self.LANES_M not in (2, 4, 8) or self.TM % 4 or self.TN % 4:
+            return "LANES_M is 2, 4 or 8, TM and TN multiples of 4"
+        if self.BM % (self.TM * self.LANES_M) or self.BN % (self.TN * self._lanes_n):
+            return "whole warps must fill the block: BM a multiple of TM * LANES_M, BN of TN * " \
+                   "32 / LANES_M"  # fmt: skip
+        if self.BK % self.SLICES or self.BK // self.SLICES % 2 or self.BK // self.SLICES < 4:
+            return "BK / SLICES must be even, and at least 4"
+        if self.STAGES < 2:
+            return "a pipeline has at least 2 stages"
+        if self.threads > MAX_THREADS:
+            return f"a block of {self.threads} threads is more than {MAX_THREADS}"
+        lanes = 8 if self.threads // 8 <= self.BM else self.threads // self.BM
+        down = self.threads // lanes
+        if self.threads % lanes or self.BM % down or self.BK % lanes:
+            return f"{self.threads} threads cannot share the copies of A"
+        for words in (4, 1):
+            across = self.BN // words
+            down = self.threads // across
+            if self.threads % across or down > self.BK or self.BK % max(down, 1):
+                return f"{self.threads} threads cannot share the copies of B"
+        if self.shared_bytes > MAX_SHARED // self.RESIDENT:
+            return f"{self.shared_bytes:,} bytes of shared memory are more than " \
+                   f"{MAX_SHARED // self.RESIDENT:,}"  # fmt: skip
+        return ""
+
+
+SAFE = Constants(BM=128, BN=128, BK=8, TM=8, TN=8, STAGES=3, RESIDENT=2)
+
+
+def chosen(M: int, N: int, K: int, card: str | None = None) -> Constants:
+    """The fastest constants on record for that size, or for the one on record that is most like it:
+    the nearest in the logarithms of M, N and K, among those whose rows of B can be copied four
+    words at a time, as this one's can or cannot.
+
+    card: the GPU's name; None for the first on record (the CPU driver's choice).
+    """
+    found = _choices(card)
+    alike = [c for c in found if (c[0][1] % 4 == 0) == (N % 4 == 0)] or found
+    return min(alike, key=lambda c: _distance(c[0], (M, N, K)))[1] if alike else SAFE
+
+
+def _distance(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
+    return sum(math.log2(a / b) ** 2 for a, b in zip(one, other, strict=True))
+
+
+@functools.cache
+def _choices(card: str | None) -> list[tuple[tuple[int, int, int], Constants]]:
+    """(size, constants) on record for a card."""
+    record = recorded()
+    names = [card] if card else list(record)[:1]
+    return [
+        (tuple(choice["size"]), Constants(**choice["constants"]))
+        for name in names
+        for choice in record.get(name, {}).get("chosen", [])
+    ]
+
+
+def recorded() -> dict[str, Any]:
+    """The tuner's record, by card; empty if there is none."""
+    return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
