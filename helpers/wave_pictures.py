@@ -262,9 +262,8 @@ def _panel(axes: Axes, schedule: Schedule, end: float) -> None:
                            _FINISHED if piece.first else _BEGUN)  # fmt: skip
     places = len(schedule.places)
     width = 0.2 if places > 40 else 0.8
-    busy_until = schedule.end / schedule.depth
-    axes.add_patch(Rectangle((0, 0), busy_until, places, facecolor=_IDLE, hatch="//", edgecolor=LINE,
-                             linewidth=0))  # fmt: skip
+    axes.add_patch(Rectangle((0, 0), schedule.end / schedule.depth, places, facecolor=_IDLE,
+                             hatch="//", edgecolor=LINE, linewidth=0))  # fmt: skip
     axes.add_collection(PatchCollection(boxes, facecolors=colours, edgecolors=PAPER,
                                         linewidths=width))  # fmt: skip
     axes.set_xlim(0, end)
