@@ -136,12 +136,8 @@ struct Place {
         thread = threadIdx.x;
         int warp = thread / 32, lane = thread % 32;
         slice = warp / (WARPS_M * WARPS_N);
-        // Two lanes in a row have the same rows, and the next two the same columns: then shared
-        // memory serves a warp in fewer wavefronts (lesson 7).
-        int lane_row = lane / (2 * LANES_N) * 2 + lane / 2 % 2;
-        int lane_col = lane / 4 % (LANES_N / 2) * 2 + lane % 2;
-        row = warp / WARPS_N % WARPS_M * (TM * LANES_M) + lane_row * 4;
-        col = warp % WARPS_N * (TN * LANES_N) + lane_col * 4;
+        row = warp / WARPS_N % WARPS_M * (TM * LANES_M) + lane / LANES_N * 4;
+        col = warp % WARPS_N * (TN * LANES_N) + lane % LANES_N * 4;
     }
 };
 

@@ -49,7 +49,7 @@ from helpers.timing import backend, gflops
 
 COMMAND = "python -m helpers.tune"
 TIE = 0.005  # of the fastest time: what is nearer is as fast
-FINALISTS = 8
+FINALISTS = 6
 SIZES = (
     *((n, n, n) for n in (1000, 1024, 1500, 2000, 2047, 2048, 3000, 4000, 4093, 4096, 5000, 8192)),
     (1000, 3000, 500),
@@ -61,19 +61,17 @@ BURST_MS = 40.0  # of launches between two events
 HASTE_MS = 6.0
 PAUSE = 0.1  # seconds before a burst
 
-#: Blocks of C, and the threads' share of it: BM, BN, TM, TN, LANES_M.
-_TILES = (
-    (128, 256, 16, 8, 4),
-    (128, 128, 16, 8, 4),
-    (128, 128, 8, 8, 4),
-    (64, 256, 16, 8, 4),
-    (64, 128, 16, 8, 4),
-    (256, 32, 16, 8, 8),
-    (16, 128, 8, 8, 2),
-)
-_DEPTHS = ((8, 3), (8, 4), (8, 6), (16, 3), (16, 4), (32, 3), (32, 4), (64, 3))  # BK, STAGES
-_SLICES = (1, 2, 4, 8)
-_RESIDENT = (1, 2)
+#: Blocks of C and the threads' share of it, BM, BN, TM, TN, LANES_M; and for each of them SLICES,
+#: RESIDENT, and depths: BK, STAGES.
+_BLOCKS = {
+    (128, 256, 16, 8, 4): ((1,), (1,), ((8, 3), (8, 4), (8, 6), (16, 3), (16, 4))),
+    (128, 128, 16, 8, 4): ((1, 2), (1, 2), ((8, 4), (16, 3), (16, 4))),
+    (128, 128, 8, 8, 4): ((1,), (1, 2), ((8, 3), (16, 3))),
+    (64, 256, 16, 8, 4): ((2,), (1,), ((16, 3), (16, 4))),
+    (64, 128, 16, 8, 4): ((2, 4), (1, 2), ((16, 3), (16, 4), (32, 3), (32, 4))),
+    (256, 32, 16, 8, 8): ((2, 4), (1, 2), ((16, 3), (16, 4), (32, 3))),
+    (16, 128, 8, 8, 2): ((4, 8), (1,), ((32, 4), (64, 3))),
+}
 _SYMBOL = "_Z11matmul_bestPKfS0_Pfiii"
 
 Size = tuple[int, int, int]
@@ -107,9 +105,12 @@ def candidates(shared_limit: int) -> list[Constants]:
     """All constants worth trying on a GPU whose multiprocessors have so many bytes of shared
     memory, the safe ones among them."""
     found = [SAFE]
-    for tile, depth, slices, resident in itertools.product(_TILES, _DEPTHS, _SLICES, _RESIDENT):
-        BM, BN, TM, TN, LANES_M = tile
-        BK, STAGES = depth
+    combined = (
+        (*block, *depth, slices, resident)
+        for block, (all_slices, residents, depths) in _BLOCKS.items()
+        for slices, resident, depth in itertools.product(all_slices, residents, depths)
+    )
+    for BM, BN, TM, TN, LANES_M, BK, STAGES, slices, resident in combined:
         try:
             one = Constants(BM, BN, BK, TM, TN, LANES_M, STAGES, slices, resident)
         except WrongValue:
