@@ -204,7 +204,8 @@ def waves(
     rows, columns = -(-M // BM), -(-N // BN)
     tiles, depth, places = rows * columns, -(-K // step), multiprocessors * each
     title = (f"{M:,} × {N:,} × {K:,}: {rows} × {columns} = {tiles:,} tiles of {BM} × {BN} for "
-             f"{multiprocessors} multiprocessors" + f", {each} blocks each" * (each > 1))  # fmt: skip
+             f"{multiprocessors} multiprocessors")
+    title += f", {each} blocks each" * (each > 1)
     separate, shared = (make(tiles, depth, places) for make in (one_tile_a_block, stream_k))
     plain = Waves(Figure(), "", 900, 32, title, tiles, separate, shared)
     told = " ".join(f"{name[0].upper()}{name[1:]}{text}." for name, text in plain._lines())
