@@ -88,9 +88,7 @@ class Kernel:
         `helpers.sandbox.CompileFailed` with the compiler's messages.
         """
         driver()
-        function = _compiler()(self.source, self.entry, self.options)
-        allow_shared(function, self.shared_bytes)
-        return function
+        return _compiler()(self.source, self.entry, self.options, self.shared_bytes)
 
     def launch(self, dA: Any, dB: Any, dC: Any, M: int, N: int, K: int, stream: Any = None) -> None:
         """Queue C = A * B on `stream` (None: the default stream) and return at once.
@@ -177,9 +175,12 @@ def _card() -> tuple[str | None, int]:
     """The GPU's name and multiprocessors; without one None, for the first on record, and its."""
     if backend() != "gpu":
         return None, H200_MULTIPROCESSORS
-    cuda = driver()
-    device = cuda.Context.get_device()
-    return device.name(), device.get_attribute(cuda.device_attribute.MULTIPROCESSOR_COUNT)
+    return _described(driver().Context.get_device())
+
+
+@functools.cache
+def _described(device: Any) -> tuple[str, int]:
+    return device.name(), device.get_attribute(driver().device_attribute.MULTIPROCESSOR_COUNT)
 
 
 #: The stream of the last launch of each function whose launches share memory on the device.
@@ -317,8 +318,9 @@ def _source(file: Path, mtime_ns: int, size: int) -> str:
 
 
 @functools.cache
-def _compiler() -> Callable[[str, str, tuple[str, ...]], Any]:
-    """A function from (source, entry, nvcc options) to a kernel; remembers them for each context.
+def _compiler() -> Callable[[str, str, tuple[str, ...], int], Any]:
+    """A function from (source, entry, nvcc options, dynamic shared memory) to a kernel; remembers
+    them for each context.
 
     Made late, since PyCUDA can only be imported once a driver is loaded.
     """
@@ -330,7 +332,13 @@ def _compiler() -> Callable[[str, str, tuple[str, ...]], Any]:
     def module(source: str, options: tuple[str, ...]) -> Any:
         return compiled(source, options, cache=True)
 
-    return lambda source, entry, options: module(source, options).function(entry)
+    @context_dependent_memoize
+    def function(source: str, entry: str, options: tuple[str, ...], shared_bytes: int) -> Any:
+        found = module(source, options).function(entry)
+        allow_shared(found, shared_bytes)
+        return found
+
+    return function
 
 
 def _transpose_hint(A: NDArray[Any], B: NDArray[Any]) -> str:
