@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from helpers.errors import WrongValue
+from helpers.nvcc_messages import plain_name
 from helpers.products import product
 from helpers.replica import program_of
 from helpers.sass import SassFunction, SassInstruction, disassemble
@@ -170,7 +171,10 @@ def register_banks(kernel: Any, arch: str = ARCH) -> Banks:
     """
     kernel = product(kernel)
     program = program_of(kernel)
-    functions = [f for f in disassemble(program.ptx, arch) if f.name == program.entry]
+    functions = [
+        f for f in disassemble(program.ptx, arch)
+        if program.entry in (f.name, plain_name(f.name))
+    ]  # fmt: skip
     return Banks(kernel.name, arch, hot_loops(functions[0], kernel.name))
 
 

@@ -42,6 +42,25 @@ def test_any_object_with_a_kernels_attributes_will_do():
     assert check(bound).passed
 
 
+def test_blocks_that_share_all_tiles_are_as_many_as_the_kernel_says():
+    source = """
+#define AT(X, r, c, R, S) ((r) < R && (c) < S ? X[(size_t)(r) * S + (c)] : 0.0f)
+__global__ void shared(const float *A, const float *B, float *C, int M, int N, int K) {
+    int columns = (N + 15) / 16, tiles = (M + 15) / 16 * columns;
+    for (int tile = tiles * blockIdx.x / 3; tile < tiles * (blockIdx.x + 1) / 3; ++tile) {
+        int row = tile / columns * 16 + threadIdx.y, col = tile % columns * 16 + threadIdx.x;
+        float sum = 0;
+        for (int k = 0; k < K; ++k) sum += AT(A, row, k, M, K) * AT(B, k, col, K, N);
+        if (row < M && col < N) C[(size_t)row * N + col] = sum;
+    }
+}"""
+    kernel = SimpleNamespace(source=source, entry="shared", block=(16, 16, 1), tile=(16, 16),
+                             blocks=3, grid=lambda M, N: (3, 1, 1), options=())  # fmt: skip
+    assert subject_of(kernel).grid(1000, 1000) == (3, 1, 1)
+    assert check(kernel).passed
+    assert check(kernel, grid=lambda M, N: (2, 1, 1)).diagnosis == "elements never written"
+
+
 def test_rows_on_x_turns_the_tile_of_a_block_that_is_not_square():
     source = kernels.right("rows_on_x").source
     bound = SimpleNamespace(source=source, entry="matmul", block=(32, 8, 1), tile=None,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from helpers import sass
-from helpers.kernels import KERNELS
+from helpers.best import Constants
+from helpers.kernels import KERNELS, last_percent
 from helpers.register_banks import Loop, cycles_of, hot_loops, reads_of, register_banks
 from helpers.sass import SassInstruction
 from helpers.toolkit import find_nvdisasm, require_toolkit
@@ -134,6 +135,17 @@ def test_rows_there_and_back_have_fewer_conflicts(tmp_path: Path, pipelined) -> 
     assert plain.ffma == pipelined.ffma
     assert pipelined.conflicts < plain.conflicts
     assert pipelined.cycles_per_ffma < plain.cycles_per_ffma
+
+
+def test_sums_one_element_further_on_have_fewer_conflicts(tmp_path: Path) -> None:
+    best = last_percent(Constants(), blocks=132)  # of a file with templates: its name is mangled
+    in_place = best.source.replace("(i + 1) % (TM * TN)", "i")
+    assert in_place != best.source
+    (tmp_path / "in_place.cu").write_text(in_place)
+    before = register_banks(dataclasses.replace(best, file=tmp_path / "in_place.cu"))
+    after = register_banks(best)
+    assert after.ffma == before.ffma == 8 * 16 * 8
+    assert after.conflicts < 0.3 * after.ffma < 0.7 * before.ffma < before.conflicts
 
 
 def test_what_has_no_such_loop_is_told(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ HINTS: dict[str, str] = {
 NOT_DONE = (
     "nothing written", "only zeros written", "bank conflicts", "too many sectors",
     "too many wavefronts", "too many barriers", "too much shared memory", "local memory",
-    "card not filled",
+    "card not filled", "nothing returned", "not even",
 )  # fmt: skip
 
 

@@ -83,6 +83,8 @@ def subject_of(
         own_block, own_tile = kernel.block, getattr(kernel, "tile", None)
         rows_on_x = bool(getattr(kernel, "rows_on_x", False))
         own_shared = getattr(kernel, "shared_bytes", 0)
+        if grid is None and getattr(kernel, "blocks", 0):  # they share all tiles of C
+            grid = kernel.grid
     else:
         raise WrongType(
             f"{type(kernel).__name__} is no kernel that can be checked: give one of "

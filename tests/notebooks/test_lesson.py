@@ -12,6 +12,7 @@ from helpers.checker import Result, check
 from helpers.kernels import register_tile
 from helpers.lesson import answer, recorded_times
 from helpers.recorded import Record
+from helpers.wave_exercises import check_split, check_useful
 from tests.notebooks.regenerate import NOTEBOOKS
 
 BENCHMARKS = "05-benchmarking.ipynb"  # its exercise is in Python: tests/test_paper_gpu.py
@@ -39,6 +40,9 @@ NOT_BEGUN = {
     ("08-pipeline.ipynb", 1): "copy not waited for",
     ("08-pipeline.ipynb", 2): "missing zero fill",
     ("08-pipeline.ipynb", 3): "nothing written",
+    ("09-last-percent.ipynb", 1): "nothing returned",
+    ("09-last-percent.ipynb", 2): "not even",
+    ("09-last-percent.ipynb", 3): "card not filled",
 }
 
 
@@ -66,7 +70,8 @@ def checked(tmp_path, monkeypatch):
     monkeypatch.setattr("helpers.magics.WORK_FOLDER", tmp_path)
     shell = InteractiveShell()
     shell.extension_manager.load_extension("helpers")
-    shell.push({"check": check, "register_tile": register_tile})
+    shell.push({"check": check, "check_split": check_split, "check_useful": check_useful,
+                "register_tile": register_tile})
 
     def run(lesson: str, number: int, source: str) -> Result:
         options, _, code = source.partition("\n")
@@ -206,6 +211,21 @@ WRONG_ANSWERS = [
      "        __syncthreads();\n", "too many barriers"),
     ("08-pipeline.ipynb", 3, "        __syncthreads();\n", "", "copy not waited for"),
     ("08-pipeline.ipynb", 3, "wait_prior(0)", "wait_prior(1)", "copy not waited for"),
+    ("09-last-percent.ipynb", 1, "-(-M // BM) * -(-N // BN)", "M // BM * (N // BN)",
+     "an exception"),
+    ("09-last-percent.ipynb", 1, "-(-tiles // places)", "tiles / places", "wrong share"),
+    ("09-last-percent.ipynb", 1, "M * N / (", "tiles * BM * BN / (", "wrong share"),
+    ("09-last-percent.ipynb", 2, "max(begin - tile * depth, 0)", "0", "step done twice"),
+    ("09-last-percent.ipynb", 2, "steps * (b + 1) // places", "steps // places * (b + 1)",
+     "step left out"),
+    ("09-last-percent.ipynb", 2, "return blocks", "return [part[::-1] for part in blocks]",
+     "waits for sums"),
+    ("09-last-percent.ipynb", 3, "(s ? total[i][t] : 0) + sum[i]", "sum[i]",
+     "wrong result"),
+    ("09-last-percent.ipynb", 3, ", __syncthreads())", ")", "missing first barrier"),
+    ("09-last-percent.ipynb", 3, "r < M && ", "", "writes outside C"),
+    ("09-last-percent.ipynb", 3, "--block 256", "--block 64",
+     "elements never written"),
 ]  # fmt: skip
 
 
