@@ -257,7 +257,7 @@ __device__ __forceinline__ void add_tiles(float (&sum)[TM][TN], Stage *stages, c
                 // have read the last of this tile, whose stage is the next to be filled.
                 wait_for_groups<STAGES - 2>();
                 __syncthreads();
-                now = now == (STAGES - 1) * stage_words ? 0 : now + stage_words;
+                if (t > 1) now = now == (STAGES - 1) * stage_words ? 0 : now + stage_words;
                 fragment[0].load(a_at + now, b_at + now, 0);
             }
             if (k < COPY_STEPS && t >= STAGES) {   // some of the copies in each step
@@ -449,7 +449,7 @@ __device__ __forceinline__ void work(const float *A, const float *B, float *C,
     }
 }
 
-__global__ void __launch_bounds__(THREADS, RESIDENT)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 matmul_best(const float *A, const float *B, float *C, int M, int N, int K)
 {
     if (float4_fits(B, N)) work<4>(A, B, C, M, N, K);

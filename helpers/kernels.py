@@ -201,6 +201,15 @@ def _one_after_another(function: Any, stream: Any) -> None:
     _last_streams[function] = stream
 
 
+def check_by_tile(kernel: Kernel) -> None:
+    """Raise WrongValue for a kernel whose blocks share the tiles of C: nothing models these."""
+    if kernel.blocks:
+        raise WrongValue(
+            f"kernel {kernel.name!r}: its blocks share all tiles of C, and the model is of kernels "
+            f"with a block for each tile: {', '.join(BY_TILE)}"
+        )
+
+
 def allow_shared(function: Any, nbytes: int) -> None:
     """Ask for that much dynamic shared memory for a kernel, if it is more than any kernel may have
     unasked."""
@@ -425,6 +434,11 @@ _TABLE = (
 
 #: Every kernel by name, in the order of the lessons. A later lesson adds a row to the table.
 KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in _TABLE}
+
+#: Those with a block for each tile of C. helpers.predict, reuse and roofline have a model of these.
+BY_TILE: dict[str, Kernel] = {
+    name: kernel for name, kernel in KERNELS.items() if not kernel.blocks
+}
 
 #: What lessons show recorded times of besides: blocks of 16 x 16 with two barriers a step, and one;
 #: that one with the usual tile, and with the loads ahead; and the pipeline with fewer stages.

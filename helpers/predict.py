@@ -56,7 +56,7 @@ from helpers import one_access, reuse
 from helpers.cards import CARDS, Card, card
 from helpers.errors import WrongType, WrongValue
 from helpers.issue import issue
-from helpers.kernels import KERNELS, Kernel, _checked_size
+from helpers.kernels import BY_TILE, Kernel, _checked_size, check_by_tile
 from helpers.occupancy import Occupancy, occupancy
 from helpers.plausible import fills
 from helpers.products import product
@@ -164,6 +164,7 @@ def predict(kernel: Any, M: int, N: int, K: int, on: str | Card = "H200") -> Pre
     ValueError for sizes or a compute capability out of range.
     """
     kernel = product(kernel)
+    check_by_tile(kernel)
     gpu = on if isinstance(on, Card) else named(on)
     _checked_size("K", K)
     x, y, _ = kernel.grid(M, N)
@@ -355,14 +356,14 @@ def beside_record(
 ) -> Beside:
     """Predictions for the H200 beside its recorded times, for the kernels and n that have both.
 
-    By default all of helpers.kernels.KERNELS at all sizes on record that fill the card. KeyError
+    By default all of helpers.kernels.BY_TILE at all sizes on record that fill the card. KeyError
     where a time is not on record.
     """
     record = h200()
     for name, values in (("kernels", kernels), ("sizes", sizes)):
         if values is not None and (isinstance(values, str) or not isinstance(values, Iterable)):
             raise WrongType(f"{name}={values!r} is no list: write [{values!r}]")
-    chosen = [product(kernel) for kernel in kernels or KERNELS.values()]
+    chosen = [product(kernel) for kernel in kernels or BY_TILE.values()]
     chosen = [kernel for kernel in chosen if kernel.name in record.kernels]
     if not chosen:
         raise KeyError(f"none of these kernels is on record: there are {', '.join(record.kernels)}")

@@ -25,7 +25,7 @@ from helpers import benchmark, reuse
 from helpers.cards import CARDS, Card, this_card
 from helpers.ceilings import Ceilings, measure_ceilings
 from helpers.errors import WrongType, WrongValue
-from helpers.kernels import KERNELS, Kernel, _checked_size
+from helpers.kernels import BY_TILE, Kernel, _checked_size, check_by_tile
 from helpers.occupancy import occupancy
 from helpers.plausible import flops_of
 from helpers.predict import SECTOR, work
@@ -111,7 +111,7 @@ def roofline(
     if backend() == "cpu":
         return recorded_roofline(h200(), n, chosen)
     card = this_card()
-    chosen = chosen or list(KERNELS.values())
+    chosen = chosen or list(BY_TILE.values())
     with benchmark.exclusive():
         found = measure_ceilings()
     times = dict(times_ms or benchmark.times_of(chosen, n))
@@ -129,7 +129,7 @@ def recorded_roofline(
     else:
         unknown = float("nan")
         found = Ceilings(card.flops, card.memory_rate, unknown, unknown, unknown, "gpu")
-    chosen = kernels or [k for k in KERNELS.values() if k.name in record.kernels]
+    chosen = kernels or [k for k in BY_TILE.values() if k.name in record.kernels]
     times = {kernel.name: record.ms(kernel.name, n) for kernel in chosen}
     sheet = "" if kept else "; ceilings of the data sheet"
     return of(f"{record}{sheet}", True, n, card, found, times, chosen)
@@ -159,6 +159,7 @@ def of(
 
 def bytes_at(kernel: Kernel, n: int, card: Card) -> dict[str, float]:
     """Bytes of a product of n x n matrices at each level."""
+    check_by_tile(kernel)
     x, y, _ = kernel.grid(n, n)
     one = work(kernel, n)
     moved = reuse.traffic(kernel, n, n, n, card, occupancy(kernel, card.capability).blocks)

@@ -72,7 +72,7 @@ _BLOCKS = {
     (256, 32, 16, 8, 8): ((2, 4), (1, 2), ((16, 3), (16, 4), (32, 3))),
     (16, 128, 8, 8, 2): ((4, 8), (1,), ((32, 4), (64, 3))),
 }
-_SYMBOL = "_Z11matmul_bestPKfS0_Pfiii"
+_SYMBOL = "matmul_best"
 
 Size = tuple[int, int, int]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from helpers.cards import FP32_UNITS
-from helpers.kernels import KERNELS, tiled
+from helpers.kernels import BY_TILE, KERNELS, tiled
 from helpers.occupancy import LIMITS, Resources, limits_of, occupancy, resources_of
 from helpers.plots import Picture
 
@@ -107,7 +107,7 @@ def test_what_no_device_has(capability, block, message) -> None:
         occupancy(Resources(16, 0, 0), H200)
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS.values(), tiled(16)], ids=lambda k: k.name)
+@pytest.mark.parametrize("kernel", [*BY_TILE.values(), tiled(16)], ids=lambda k: k.name)
 def test_the_lessons_kernels(kernel) -> None:
     found = occupancy(kernel, H200)
     assert found.blocks == {"swizzled": 1, "tiled_16": 8, "pipelined": 1}.get(kernel.name, 2)
@@ -172,7 +172,7 @@ def test_the_driver_of_a_gpu_says_the_same(autoinit: Any) -> None:
     from pycuda.compiler import DEFAULT_NVCC_FLAGS, compile
 
     cuda = ctypes.CDLL("libcuda.so.1")
-    for kernel in [*KERNELS.values(), tiled(16)]:
+    for kernel in [*BY_TILE.values(), tiled(16)]:
         cubin = compile(kernel.source, options=[*DEFAULT_NVCC_FLAGS, *kernel.options])
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         assert cuda.cuModuleLoadData(ctypes.byref(module), cubin) == 0

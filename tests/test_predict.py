@@ -12,7 +12,7 @@ import pytest
 
 from helpers import predict as module
 from helpers.cards import CARDS, card
-from helpers.kernels import KERNELS, tiled
+from helpers.kernels import BY_TILE, KERNELS, tiled
 from helpers.occupancy import Resources, occupancy
 from helpers.predict import Beside, Work, beside_record, from_work, named, predict, work
 from helpers.recorded import h200
@@ -20,7 +20,7 @@ from helpers.register_banks import register_banks
 from helpers.reuse import Traffic
 from helpers.sass import disassemble
 
-LESSONS = [*KERNELS.values(), tiled(16)]
+LESSONS = [*BY_TILE.values(), tiled(16)]
 SIZES = (1024, 2048, 4096, 8192)
 #: Of which the docstring of helpers.predict says that it has them too fast, and by how much.
 TOO_FAST = {"register_column": (-0.5, -0.35)}
@@ -335,3 +335,8 @@ def test_what_is_not_on_record_cannot_stand_beside_it() -> None:
         beside_record([tiled(8)])
     with pytest.raises(TypeError, match=r"sizes=1024 is no list: write \[1024\]"):
         beside_record(["tiled"], 1024)
+
+
+def test_there_is_no_model_of_blocks_that_share_all_tiles() -> None:
+    with pytest.raises(ValueError, match="'best': its blocks share all tiles of C.*naive"):
+        predict("best", 64, 64, 64)

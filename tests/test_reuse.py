@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from helpers.cards import CARDS
-from helpers.kernels import KERNELS, Kernel, tiled
+from helpers.kernels import BY_TILE, KERNELS, Kernel, tiled
 from helpers.occupancy import occupancy
 from helpers.plausible import compulsory_bytes
 from helpers.reuse import traffic
 
 H200 = CARDS["H200"]
-LESSONS = {k.name: k for k in [*KERNELS.values(), tiled(16)]}
+LESSONS = {k.name: k for k in [*BY_TILE.values(), tiled(16)]}
 RECORD = json.loads((Path(__file__).parent / "counters/h200.json").read_text())
 
 

@@ -12,7 +12,7 @@ import pytest
 from helpers import roofline as module
 from helpers.cards import CARDS
 from helpers.ceilings import Ceilings
-from helpers.kernels import KERNELS
+from helpers.kernels import BY_TILE, KERNELS
 from helpers.recorded import Record, h200
 from helpers.roofline import LEVELS, bytes_at, of, recorded_roofline, roofline
 
@@ -22,7 +22,7 @@ COUNTS = {c["launch"]: c for c in json.loads(
     (Path(__file__).parent / "counters/h200.json").read_text())["counts"]}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", BY_TILE)
 def test_bytes_near_the_units_are_those_that_the_hardware_counted(name: str) -> None:
     theirs = COUNTS[f"{name} 1024 1024 1024"]
     wavefronts = sum(theirs.get(f"shared {o} wavefronts", 0) for o in ("load", "store"))
@@ -77,11 +77,11 @@ def test_a_record_without_ceilings_says_whose_they_are_and_has_no_l2() -> None:
 
 @pytest.mark.parametrize("level", [None, *LEVELS])
 def test_the_picture(level: str | None) -> None:
-    times = {name: h200().ms(name, 1024) for name in KERNELS}
-    found = of("a card", False, 1024, H200, CEILINGS, times, list(KERNELS.values()))
+    times = {name: h200().ms(name, 1024) for name in BY_TILE}
+    found = of("a card", False, 1024, H200, CEILINGS, times, list(BY_TILE.values()))
     picture = found.picture(level)
     assert picture.png().startswith(b"\x89PNG")
-    for name in KERNELS:
+    for name in BY_TILE:
         assert name in picture.alt
     data, _ = found._repr_mimebundle_()
     assert set(data) == {"image/png", "text/plain"}

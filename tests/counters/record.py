@@ -37,9 +37,9 @@ def main(arguments: list[str]) -> int:
 
 def names() -> list[str]:
     """What is launched, in order."""
-    from helpers.kernels import KERNELS, tiled
+    from helpers.kernels import BY_TILE, tiled
 
-    kernels = [*KERNELS.values(), tiled(16)]
+    kernels = [*BY_TILE.values(), tiled(16)]
     return [p.kernel for p in patterns.patterns()] + [
         f"{kernel.name} {M} {N} {K}" for kernel in kernels for M, N, K in SIZES
     ]
@@ -75,11 +75,11 @@ def launch_for_memory() -> None:
 
 def launch_kernels(sizes) -> None:
     """Launches each kernel of the lessons at each size."""
-    from helpers.kernels import KERNELS, tiled
+    from helpers.kernels import BY_TILE, tiled
     from helpers.memory import allocate, upload
 
     random = np.random.default_rng(1)
-    for kernel in [*KERNELS.values(), tiled(16)]:
+    for kernel in [*BY_TILE.values(), tiled(16)]:
         for M, N, K in sizes:
             A = random.standard_normal((M, K), dtype=np.float32)
             B = random.standard_normal((K, N), dtype=np.float32)
@@ -100,9 +100,9 @@ def record() -> dict:
 
 def memory_names() -> list[str]:
     """What is launched for the memory's counts, in order."""
-    from helpers.kernels import KERNELS, tiled
+    from helpers.kernels import BY_TILE, tiled
 
-    kernels = [*KERNELS.values(), tiled(16)]
+    kernels = [*BY_TILE.values(), tiled(16)]
     return [f"{kernel.name} {M} {N} {K}" for kernel in kernels for M, N, K in MEMORY_SIZES]
 
 

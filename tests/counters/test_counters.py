@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers.kernels import KERNELS, tiled
+from helpers.kernels import BY_TILE, tiled
 from helpers.profile import profile
 from helpers.simt import rules
 from tests.counters import engine, patterns
@@ -106,7 +106,7 @@ def test_single_accesses():
 
 
 @pytest.mark.parametrize("shape", SIZES, ids=str)
-@pytest.mark.parametrize("kernel", [*KERNELS.values(), tiled(16)], ids=lambda k: k.name)
+@pytest.mark.parametrize("kernel", [*BY_TILE.values(), tiled(16)], ids=lambda k: k.name)
 def test_a_profile_is_what_the_hardware_counted(kernel, shape):
     M, N, K = shape
     random = np.random.default_rng(1)
