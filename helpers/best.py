@@ -123,6 +123,17 @@ def chosen(M: int, N: int, K: int, card: str | None = None) -> Constants:
     return min(alike, key=lambda c: _distance(c[0], (M, N, K)))[1] if alike else SAFE
 
 
+def shares(card: str | None = None) -> dict[tuple[int, int, int], float]:
+    """For each size on record the share of cuBLAS's speed that the chosen constants reached.
+
+    Launches were queued back to back without the checks of helpers.kernels, which at 1024 and below
+    take longer than the kernel itself.
+    """
+    record = recorded()
+    rows = record.get(card or next(iter(record), ""), {}).get("chosen", [])
+    return {tuple(row["size"]): row["share"] for row in rows if row.get("share")}
+
+
 def _distance(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
     return sum(math.log2(a / b) ** 2 for a, b in zip(one, other, strict=True))
 
