@@ -93,6 +93,8 @@ def layout_of(module: ptx.Module, kernel: ptx.Kernel) -> Layout:
         shared.append(ptx.Variable(RESERVED[0].name, "shared", 16, RESERVED_BYTES))
     shared.sort(key=lambda v: v.external)  # what is sized at launch comes last
     offsets, total = _place([v for v in shared if not v.external])
+    aligned = max((v.align for v in shared if v.external), default=1)
+    total = -(-total // aligned) * aligned  # as ptxas reports it
     start = -(-total // 16) * 16
     offsets |= {v.name: start for v in shared if v.external}
     local, stride = _place([v for v in declared if v.space == "local"])

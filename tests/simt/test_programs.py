@@ -477,3 +477,22 @@ def test_widths_given_as_arguments(device, capsys):
     device.launch("odd_formats", 1, 1, np.int32(2_000_000_000))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "[   42|7   |1.500000]" and len(lines[1]) < 10_000
+
+
+@pytest.mark.parametrize("align", [16, 32, 128])
+def test_dynamic_shared_memory_begins_at_its_alignment(align):
+    """As ptxas lays it out, which reports so many bytes of static shared memory."""
+    device = Device(ptx_of(f"""
+        extern "C" __global__ void place(unsigned *out)
+        {{
+            extern __shared__ __align__({align}) float4 moved[];
+            __shared__ int first;
+            first = threadIdx.x;
+            __syncthreads();
+            moved[0].x = first;
+            out[0] = (unsigned)__cvta_generic_to_shared(moved);
+            out[1] = (unsigned)__cvta_generic_to_shared(&first);
+        }}"""))
+    out = np.ones(2, np.uint32)
+    device.launch("place", 1, 1, out, shared_bytes=64)
+    assert out.tolist() == [align, 0]
