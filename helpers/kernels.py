@@ -100,10 +100,13 @@ class Kernel:
         grid = self.grid(M, N)
         M, N, K = int(M), int(N), _checked_size("K", K)
         function = self.function()
+        addresses = checked_addresses(dA, dB, dC, M, N, K)
+        if stream is not None and not isinstance(stream, driver().Stream):
+            raise WrongType(f"stream={stream!r} is no stream: give a pycuda.driver.Stream, or None")
         if self.blocks:
             _one_after_another(function, stream)
         function(
-            *checked_addresses(dA, dB, dC, M, N, K),
+            *addresses,
             *(np.int32(size) for size in (M, N, K)),
             block=self.block,
             grid=grid,

@@ -112,6 +112,18 @@ def test_launches_on_two_streams_wait_for_each_other() -> None:
         np.testing.assert_array_equal(other.download(), expected)
 
 
+@pytest.mark.usefixtures("autoinit")
+@pytest.mark.parametrize("stream", [0, "x", 3.5])
+def test_what_is_no_stream_is_named_and_spoils_no_later_launch(stream) -> None:
+    kernel = last_percent(Constants(BM=32, BN=64, BK=8, TM=4, TN=8, STAGES=3), 2)
+    A, B = matrices(40, 70, 24)
+    with upload(A) as dA, upload(B) as dB, allocate((40, 70)) as dC:
+        with pytest.raises(WrongType, match=f"stream={stream!r} is no stream"):
+            kernel.launch(dA, dB, dC, 40, 70, 24, stream)
+        kernel.launch(dA, dB, dC, 40, 70, 24)
+        np.testing.assert_array_equal(dC.download(), fma_product(A, B))
+
+
 # -- the choice ----------------------------------------
 
 
