@@ -131,7 +131,7 @@ def test_links_between_files_lead_somewhere(path):
         assert (path.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("path, after", pairwise(LESSONS), ids=lambda path: path.name)
+@pytest.mark.parametrize("path, after", list(pairwise(LESSONS)), ids=lambda path: path.name)
 def test_a_lesson_ends_with_a_link_to_the_next(path, after):
     last = read(path).cells[-1].source.rstrip().splitlines()[-1]
     assert last.startswith("**Next:** [") and f"({after.name})" in last
