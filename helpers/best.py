@@ -16,14 +16,16 @@ import dataclasses
 import functools
 import json
 import math
+import numbers
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from helpers.errors import WrongValue
+from helpers.errors import WrongType, WrongValue
 
 RECORD = Path(__file__).resolve().parent / "data" / "tuning.json"
 MAX_THREADS = 1024
+MAX_GROUP = 1024  # rows of tiles: a group of 2**21 columns of them can be counted in an int
 #: Dynamic shared memory of a block on compute capability 9.0 (CUDA Programming Guide, technical
 #: specifications: 227 KiB), less what the kernel declares itself and its alignment.
 MAX_SHARED = 227 * 1024 - 256
@@ -33,7 +35,8 @@ MAX_SHARED = 227 * 1024 - 256
 class Constants:
     """What cuda/09_last_percent.cu is compiled with; the file says what each constant is.
 
-    Raises ValueError for constants with which threads, warps or copies do not come out even.
+    Raises WrongValue for constants with which threads, warps or copies do not come out even,
+    WrongType for what is no integer.
     """
 
     BM: int = 128
@@ -48,6 +51,12 @@ class Constants:
     GROUP: int = 8
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+                raise WrongType(f"{field.name}={value!r} is a {type(value).__name__}: give an "
+                                "integer")  # fmt: skip
+            object.__setattr__(self, field.name, int(value))  # of NumPy's, which JSON cannot hold
         problem = self._problem()
         if problem:
             raise WrongValue(f"{self}: {problem}")
@@ -82,6 +91,8 @@ class Constants:
         """What the file's static assertions would say, in words; empty if they hold."""
         if any(value < 1 for value in dataclasses.astuple(self)):
             return "each must be at least 1"
+        if self.GROUP > MAX_GROUP:
+            return f"GROUP is at most {MAX_GROUP:,}"
         if self.LANES_M not in (2, 4, 8) or self.TM % 4 or self.TN % 4:
             return "LANES_M is 2, 4 or 8, TM and TN multiples of 4"
         if self.BM % (self.TM * self.LANES_M) or self.BN % (self.TN * self._lanes_n):
@@ -117,7 +128,15 @@ def chosen(M: int, N: int, K: int, card: str | None = None) -> Constants:
     words at a time, as this one's can or cannot.
 
     card: the GPU's name; None for the first on record (the CPU driver's choice).
+
+    Raises WrongType or WrongValue for what is no size, and for a record that cannot be read.
     """
+    for name, size in (("M", M), ("N", N), ("K", K)):
+        if not isinstance(size, numbers.Integral) or isinstance(size, bool):
+            raise WrongType(f"{name}={size!r} is a {type(size).__name__}: give an integer")
+        if size < 1:
+            raise WrongValue(f"{name}={size}: at least 1")
+    _check_card(card)
     found = _choices(card)
     alike = [c for c in found if (c[0][1] % 4 == 0) == (N % 4 == 0)] or found
     return min(alike, key=lambda c: _distance(c[0], (M, N, K)))[1] if alike else SAFE
@@ -128,10 +147,16 @@ def shares(card: str | None = None) -> dict[tuple[int, int, int], float]:
 
     Launches were queued back to back without the checks of helpers.kernels, which at 1024 and below
     take longer than the kernel itself.
+
+    Raises WrongValue for a record that cannot be read, WrongType for a card that is no name.
     """
-    record = recorded()
-    rows = record.get(card or next(iter(record), ""), {}).get("chosen", [])
-    return {tuple(row["size"]): row["share"] for row in rows if row.get("share")}
+    _check_card(card)
+    return {size: share for size, _, share in _rows(card) if share}
+
+
+def _check_card(card: Any) -> None:
+    if card is not None and not isinstance(card, str):
+        raise WrongType(f"card={card!r} is no name: give the GPU's, as in 'NVIDIA H200', or None")
 
 
 def _distance(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
@@ -141,15 +166,47 @@ def _distance(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
 @functools.cache
 def _choices(card: str | None) -> list[tuple[tuple[int, int, int], Constants]]:
     """(size, constants) on record for a card."""
+    return [(size, constants) for size, constants, _ in _rows(card)]
+
+
+def _rows(card: str | None) -> list[tuple[tuple[int, int, int], Constants, float | None]]:
+    """(size, constants, share of cuBLAS or None) on record for a card; None: the first one."""
     record = recorded()
-    names = [card] if card else list(record)[:1]
-    return [
-        (tuple(choice["size"]), Constants(**choice["constants"]))
-        for name in names
-        for choice in record.get(name, {}).get("chosen", [])
-    ]
+    name = next(iter(record), "") if card is None else card
+    found = []
+    for choice in record[name]["chosen"] if name in record else []:
+        try:
+            M, N, K = choice["size"]
+            if not min(M, N, K) >= 1:
+                raise ValueError(f"size {choice['size']}")
+            found.append(((M, N, K), Constants(**choice["constants"]), choice.get("share")))
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unreadable(RECORD, f"{error!r} in the row {choice!r}") from None
+    return found
 
 
 def recorded() -> dict[str, Any]:
-    """The tuner's record, by card; empty if there is none."""
-    return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    """The tuner's record, by card; empty if there is none. Raises WrongValue if it is broken."""
+    return read_record(RECORD) if RECORD.exists() else {}
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """What helpers.tune has written to a file. Raises WrongValue for a file that holds something
+    else."""
+    try:
+        records = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(file, str(error)) from None
+    if not isinstance(records, dict):
+        raise _unreadable(file, f"it holds no records by card, but {records!r:.40}")
+    for card, record in records.items():
+        lists = ("left_out", "times", "chosen")
+        whole = isinstance(record, dict) and all(isinstance(record.get(k), list) for k in lists)
+        if not whole:
+            raise _unreadable(file, f"{card!r} has no lists {', '.join(lists)}")
+    return records
+
+
+def _unreadable(file: Path, why: str) -> WrongValue:
+    return WrongValue(f"{file} is no record of helpers.tune: {why}; get the file again, or move it "
+                      "away")  # fmt: skip

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from helpers.errors import NotOnRecord
 from helpers.memory import driver
 from helpers.nvml import Meter
 
@@ -93,9 +94,9 @@ CARDS: dict[str, Card] = {card.name: card for card in _TABLE}
 
 
 def card(name: str) -> Card:
-    """A card of the table. KeyError that names them for another."""
+    """A card of the table. NotOnRecord, a KeyError that names them, for another."""
     if name not in CARDS:
-        raise KeyError(f"no figures of a card {name!r}: there are those of {', '.join(CARDS)}")
+        raise NotOnRecord(f"no figures of a card {name!r}: there are those of {', '.join(CARDS)}")
     return CARDS[name]
 
 

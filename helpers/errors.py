@@ -26,6 +26,12 @@ class WrongType(Told, TypeError):
     """A thing of a kind that cannot be used."""
 
 
+class NotOnRecord(Told, KeyError):
+    """A figure that was not measured."""
+
+    __str__ = Exception.__str__  # KeyError's own shows the sentence in quotes
+
+
 class NoSuchFile(Told, FileNotFoundError):
     """A file that is not there."""
 

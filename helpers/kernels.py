@@ -100,10 +100,13 @@ class Kernel:
         grid = self.grid(M, N)
         M, N, K = int(M), int(N), _checked_size("K", K)
         function = self.function()
+        addresses = checked_addresses(dA, dB, dC, M, N, K)
+        if stream is not None and not isinstance(stream, driver().Stream):
+            raise WrongType(f"stream={stream!r} is no stream: give a pycuda.driver.Stream, or None")
         if self.blocks:
             _one_after_another(function, stream)
         function(
-            *checked_addresses(dA, dB, dC, M, N, K),
+            *addresses,
             *(np.int32(size) for size in (M, N, K)),
             block=self.block,
             grid=grid,
@@ -149,9 +152,14 @@ def last_percent(constants: Constants, blocks: int | None = None) -> Kernel:
     """The kernel of lesson 9 with these constants.
 
     blocks: of the grid; None: as many as the GPU runs at one time (on the CPU driver, the H200).
+    Raises WrongType or WrongValue for what is neither.
     """
+    if not isinstance(constants, Constants):
+        raise WrongType(f"constants={constants!r}: give helpers.best.Constants(BM=128, BN=256, …), "
+                        "or chosen(M, N, K)")  # fmt: skip
     if blocks is None:
         blocks = _card()[1] * constants.RESIDENT
+    blocks = _checked_size("blocks", blocks)
     return Kernel(
         f"best_{constants.BM}x{constants.BN}x{constants.BK}",
         CUDA_FOLDER / "09_last_percent.cu",
@@ -160,7 +168,7 @@ def last_percent(constants: Constants, blocks: int | None = None) -> Kernel:
         block=(constants.threads, 1, 1),
         tile=(constants.BM, constants.BN),
         shared_bytes=constants.shared_bytes,
-        options=constants.options(_checked_size("blocks", blocks)),
+        options=constants.options(blocks),
         blocks=blocks,
     )
 

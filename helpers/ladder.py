@@ -11,7 +11,8 @@ conflicts, uncoalesced loads) are none, but can be asked for by name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,7 +68,9 @@ class Ladder(Picture):
 
 def steps(upto: int | None = None) -> list[str]:
     """Names of the kernels that are steps, up to and with a lesson's. Raises WrongValue for a
-    number that is no lesson's."""
+    number that is no lesson's, WrongType for what is no integer."""
+    if upto is not None:
+        _check_integer("upto", upto)
     if upto is not None and upto < 1:
         raise WrongValue(f"upto={upto}: there is no lesson {upto}")
     return [
@@ -91,19 +94,25 @@ def ladder(
     where there is a GPU; False: not. upto: the last lesson. record: another one than the H200's.
 
     Raises WrongValue for an n that is not on record, or a kernel asked for that is not; WrongType
-    for kernels that are no list.
+    for kernels that are no list, an n or upto that is no integer, and other records and sweeps.
     """
-    found = record or h200()
+    found = h200() if record is None else record
+    if not isinstance(found, Record):
+        raise WrongType(f"record={record!r}: give a helpers.recorded.Record")
+    _check_integer("n", n)
+    n = int(n)
     _check_size(found, n)
-    if isinstance(kernels, str):
+    if kernels is not None and (isinstance(kernels, str) or not isinstance(kernels, Iterable)):
         raise WrongType(f"kernels={kernels!r} is no list: write [{kernels!r}]")
     asked = list(kernels) if kernels is not None else steps(upto)
     for name in asked:
-        if name not in KERNELS:
+        if not isinstance(name, str) or name not in KERNELS:
             raise WrongValue(f"there is no kernel {name!r}: write {', '.join(KERNELS)}")
         if kernels is not None and not _has(found, name, n):
             raise WrongValue(f"no time of kernel {name!r} at n={n} on record ({found})")
     asked = [name for name in asked if _has(found, name, n)]
+    if not asked and kernels is not None:
+        raise WrongValue(f"kernels={kernels!r} names none: write some of {', '.join(KERNELS)}")
     if not asked:
         raise WrongValue(f"upto={upto}: no kernel of these lessons is on record ({found})")
     if live is None and _on_gpu():
@@ -120,6 +129,11 @@ def ladder(
     plain = Ladder(Figure(), "", n=n, rungs=rungs, card=found.card, date=found.date,
                    live_card=live_card)  # fmt: skip
     return replace(plain, figure=_draw(plain), alt=_words(plain))
+
+
+def _check_integer(name: str, value: object) -> None:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise WrongType(f"{name}={value!r} is a {type(value).__name__}: give an integer")
 
 
 def _check_size(record: Record, n: int) -> None:
@@ -155,8 +169,13 @@ def _rates(live: Mapping[str, Any] | bool, n: int) -> dict[str, float]:
     """TFLOP/s of what was measured at n x n, queued."""
     if live is True:
         raise WrongType("live=True: give what helpers.benchmark.sweep returns, or leave it out")
-    return {row["kernel"]: row["tflops"] for row in live["times"]
-            if row["M"] == row["N"] == row["K"] == n and row["mode"] == "queued"}  # fmt: skip
+    try:
+        live["card"], live["date"]
+        return {row["kernel"]: row["tflops"] for row in live["times"]
+                if row["M"] == row["N"] == row["K"] == n and row["mode"] == "queued"}  # fmt: skip
+    except (KeyError, TypeError) as error:
+        raise WrongType(f"live: {error!r}: this is not what helpers.benchmark.sweep returns"
+                        ) from None  # fmt: skip
 
 
 def _share(rates: Mapping[str, float], name: str) -> float | None:

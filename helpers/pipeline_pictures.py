@@ -14,6 +14,8 @@ Colours are as in `helpers.plots`; hatching and words repeat what they say.
 
 from __future__ import annotations
 
+import math
+import numbers
 import re
 from dataclasses import dataclass
 
@@ -21,15 +23,17 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from helpers.errors import WrongValue
-from helpers.kernels import KERNELS, Kernel
+from helpers.errors import WrongType, WrongValue
+from helpers.kernels import Kernel
 from helpers.plots import INK, LINE, ORANGE, SKY, VERMILION, Picture, _figure
+from helpers.products import product
 
 LOAD, STORE_PART, COMPUTE = "load", "store", "compute"
 FMAS, REGISTERS = "FMAs", "registers"
 STORE = 0.2  # how long storing a tile takes, where computing with it takes 1
 LATENCY = 1.6  # how long a load takes
 TILES = 7
+MOST_TILES = 100
 #: What stands before and after the steady state.
 PROLOGUE, STEADY, DRAIN = "prologue", "steady state", "drain"
 
@@ -88,10 +92,22 @@ class Schedule:
 
 
 def stages(kernel: Kernel | str = "pipelined") -> int:
-    """The STAGES that a kernel is compiled with: of its options, or as its file defines it."""
-    kernel = KERNELS[kernel] if isinstance(kernel, str) else kernel
+    """The STAGES that a kernel is compiled with: of its options, or as its file defines it.
+
+    Raises WrongValue for a kernel that has none, or what helpers.products.product does.
+    """
+    kernel = product(kernel)
     text = " ".join([*kernel.options, kernel.source])
-    return int(re.search(r"(?:-DSTAGES=|#define STAGES )(\d+)", text)[1])
+    found = re.search(r"(?:-DSTAGES=|#define STAGES )(\d+)", text)
+    if not found:
+        raise WrongValue(f"kernel {kernel.name!r} has no STAGES: write 'pipelined', or "
+                         "helpers.kernels.pipelined(3)")  # fmt: skip
+    return int(found[1])
+
+
+def _check_integer(name: str, value: object) -> None:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise WrongType(f"{name}={value!r} is a {type(value).__name__}: give an integer")
 
 
 def one_buffer(tiles: int, latency: float) -> Schedule:
@@ -130,6 +146,7 @@ def pipeline(tiles: int, latency: float, stages: int) -> Schedule:
     """As in matmul_pipelined: all stages but one are filled beforehand; then each tile begins with
     the copies for the stage that has just been set free, and ends with a wait for the next tile and
     a barrier."""
+    _check_integer("stages", stages)
     if stages < 2:
         raise WrongValue(f"stages={stages}: at least 2, one to compute with and one to be filled")
     parts, barriers, arrived, now = [], [], {}, 0.0
@@ -157,9 +174,14 @@ def pipelines(
     """The three, one below the other, over the same time.
 
     tiles: along K, at least 1. latency: of a load, in times of the arithmetic of a tile. kernel:
-    "pipelined", or one made by helpers.kernels.pipelined.
+    "pipelined", or one made by helpers.kernels.pipelined. Raises WrongType or WrongValue.
     """
-    if tiles < 1 or latency <= 0:
+    _check_integer("tiles", tiles)
+    if not isinstance(latency, numbers.Real) or isinstance(latency, bool):
+        raise WrongType(f"latency={latency!r} is a {type(latency).__name__}: give a number")
+    if tiles > MOST_TILES:
+        raise WrongValue(f"tiles={tiles}: more than {MOST_TILES} cannot be told apart")
+    if tiles < 1 or not 0 < latency < math.inf:
         raise WrongValue(f"tiles={tiles}, latency={latency}: at least one tile, and some latency")
     drawn = [one_buffer(tiles, latency), two_buffers(tiles, latency),
              pipeline(tiles, latency, stages(kernel))]  # fmt: skip

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from helpers.errors import NotOnRecord, WrongValue
 from helpers.timing import gflops
 
 DATA_FOLDER = Path(__file__).resolve().parent / "data"
@@ -59,18 +60,19 @@ class Record:
         return tuple(dict.fromkeys(row["M"] for row in rows if row["M"] == row["N"] == row["K"]))
 
     def row(self, kernel: str, size: int | Sequence[int], mode: str = "queued") -> Mapping:
-        """All that is on record of a kernel at n, or at (M, N, K); KeyError if nothing is.
+        """All that is on record of a kernel at n, or at (M, N, K); NotOnRecord, which is a
+        KeyError, if nothing is.
 
         mode: "queued" back to back, "alone" (one launch at a time) or "cold" (L2 flushed before).
         """
-        M, N, K = (size,) * 3 if isinstance(size, int) else size
+        M, N, K = (size,) * 3 if isinstance(size, (int, np.integer)) else size
         wanted = {"kernel": kernel, "M": M, "N": N, "K": K, "mode": mode}
         for row in self.content["times"]:
             if wanted.items() <= row.items():
                 return row
         where = f"n={size}" if isinstance(size, int) else f"M={M}, N={N}, K={K}"
         way = "" if mode == "queued" else f" ({mode})"
-        raise KeyError(
+        raise NotOnRecord(
             f"no time of kernel {kernel!r} at {where}{way} on record: there are "
             f"{', '.join(self.kernels)} at n = {', '.join(map(str, self.sizes))}"
         )
@@ -97,8 +99,15 @@ class Record:
 
 @functools.cache
 def h200() -> Record:
-    """The record of the H200."""
-    return Record(json.loads((DATA_FOLDER / "h200.json").read_text(encoding="utf-8")))
+    """The record of the H200. Raises WrongValue for a file that cannot be read as one."""
+    file = DATA_FOLDER / "h200.json"
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        content["card"], content["date"], content["times"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WrongValue(f"{file} is no record of helpers.benchmark: {error!r}; get the file again"
+                         ) from None  # fmt: skip
+    return Record(content)
 
 
 def seeded_matrices(M: int, N: int, K: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

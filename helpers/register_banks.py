@@ -26,18 +26,20 @@ The code is the one that nvcc makes of the kernel's source for compute capabilit
 from __future__ import annotations
 
 import functools
+import numbers
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from helpers.errors import WrongValue
+from helpers.errors import WrongType, WrongValue
 from helpers.nvcc_messages import plain_name
 from helpers.products import product
 from helpers.replica import program_of
 from helpers.sass import SassFunction, SassInstruction, disassemble
 
 ARCH = "sm_90"
+_ARCH = re.compile(r"sm_\d{2,3}[af]?")
 AHEAD = 1  # cycles that a bank may be behind the instruction that needs it
 _OPERAND = re.compile(r"-?\|?R(?P<number>\d+)(?P<reuse>\.reuse)?\|?$")
 #: Loops with fewer FFMAs than this share of the largest one's are remainders, not the hot loop.
@@ -152,8 +154,11 @@ class Banks:
     def listing(self, first: int = 12, start: int = 0) -> str:
         """`first` FFMAs of the loop from the start-th on, a mark at those with a conflict.
 
-        Raises WrongValue where there are none.
+        Raises WrongValue where there are none, WrongType for what is no integer.
         """
+        for name, value in (("first", first), ("start", start)):
+            if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+                raise WrongType(f"{name}={value!r} is a {type(value).__name__}: give an integer")
         if first < 1 or not 0 <= start < self.ffma:
             raise WrongValue(f"first={first}, start={start}: the loop has FFMAs 0 to "
                              f"{self.ffma - 1}")  # fmt: skip
@@ -167,8 +172,11 @@ class Banks:
 def register_banks(kernel: Any, arch: str = ARCH) -> Banks:
     """The hot loops of a product kernel: what helpers.products.product takes.
 
-    Raises WrongValue if no loop of it has an FFMA; SassError or ToolkitError without the tools.
+    arch: a compute capability as ptxas writes it. Raises WrongValue if it is none, or if no loop
+    of the kernel has an FFMA; SassError or ToolkitError without the tools.
     """
+    if not isinstance(arch, str) or not _ARCH.fullmatch(arch):
+        raise WrongValue(f"arch={arch!r} is no compute capability: write 'sm_90', or 'sm_80'")
     kernel = product(kernel)
     program = program_of(kernel)
     functions = [

@@ -133,6 +133,9 @@ def tiling(kernel: Any) -> Tiling:
 def _tiling(kernel: Kernel, source: str) -> Tiling:
     """source: the kernel's file as it is now."""
     M, N = kernel.tile
+    if kernel.blocks > 1:
+        raise WrongValue(f"kernel {kernel.name!r}: {kernel.blocks} blocks share the tiles: "
+                         "write helpers.kernels.last_percent(constants, blocks=1)")  # fmt: skip
     if kernel.grid(M, N) != (1, 1, 1):
         raise WrongValue(f"kernel {kernel.name!r} takes {kernel.grid(M, N)} blocks for one tile of "
                          f"{M} × {N}, not one")  # fmt: skip

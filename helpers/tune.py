@@ -38,11 +38,11 @@ from typing import Any
 import numpy as np
 
 from helpers.benchmark import NoFigure, _nvcc_version, _sizes, check_target, exclusive
-from helpers.best import SAFE, Constants
+from helpers.best import SAFE, Constants, read_record
 from helpers.check import check_product
 from helpers.cublas import Cublas, NoCublas
-from helpers.errors import WrongValue
-from helpers.kernels import Kernel, allow_shared, last_percent
+from helpers.errors import Told, WrongType, WrongValue
+from helpers.kernels import Kernel, _checked_size, allow_shared, last_percent
 from helpers.memory import DeviceArray, allocate, driver, upload
 from helpers.progress import Progress
 from helpers.timing import backend, gflops
@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted: run the same again to go on", file=sys.stderr)
         return 130
-    except (RuntimeError, WrongValue, OSError, ValueError) as error:
+    except (RuntimeError, Told, MemoryError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
@@ -121,6 +121,14 @@ def candidates(shared_limit: int) -> list[Constants]:
         if fits and 128 <= one.threads <= 512 and registers <= 65536:
             found.append(one)
     return list(dict.fromkeys(found))
+
+
+def checked_size(size: Any) -> Size:
+    """M, N and K as Python's integers. Raises WrongType or WrongValue for what is no size."""
+    if isinstance(size, str) or not isinstance(size, Sequence) or len(size) != 3:
+        raise WrongType(f"size {size!r}: give M, N and K, as in (1024, 1024, 1024)")
+    M, N, K = (_checked_size(*side) for side in zip("MNK", size, strict=True))
+    return M, N, K
 
 
 def suits(constants: Constants, size: Size) -> bool:
@@ -151,14 +159,21 @@ class Built:
 def tune(sizes: Sequence[Size], file: Path | None = None) -> dict[str, Any]:
     """The record of this card: times of all candidates at the sizes, and the chosen ones.
 
-    file: a record to go on with, written after each size. Raises RuntimeError for a wrong product.
+    file: a record to go on with, written after each size. Raises RuntimeError for a wrong product;
+    before anything is compiled WrongValue or WrongType for a size that no constants suit, or a file
+    that holds something else.
     """
+    sizes = [checked_size(size) for size in sizes]
+    records = read_record(file) if file and file.exists() else {}
     cuda = driver()
     device = cuda.Context.get_device()
     limit = device.get_attribute(cuda.device_attribute.MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)
     kernels = {one: last_percent(one) for one in candidates(limit)}
+    for size in sizes:
+        if not any(suits(one, size) for one in kernels):
+            raise WrongValue(f"size {'x'.join(map(str, size))}: no constants suit it, as C has too "
+                             "few tiles to fill a GPU; give a larger one")  # fmt: skip
     arch = f"sm_{''.join(map(str, device.compute_capability()))}"
-    records = json.loads(file.read_text(encoding="utf-8")) if file and file.exists() else {}
     record = begun(records.get(device.name()), _origin(next(iter(kernels.values()))))
     records[device.name()] = record
     usable = dict(build(kernels, arch, record))

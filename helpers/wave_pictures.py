@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
@@ -27,12 +28,12 @@ from matplotlib.patches import Rectangle
 
 from helpers.cards import CARDS
 from helpers.errors import WrongType, WrongValue
-from helpers.one_access import check_number
 from helpers.plots import BLUE, GREEN, INK, LINE, ORANGE, PAPER, SKY, Picture
 from helpers.products import product
 
 MULTIPROCESSORS = CARDS["H200"].multiprocessors
 BK = 8  # of a tile that does not say how far a step goes
+MOST = 100_000  # tiles, and places: more cannot be told apart in a picture
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Schedule:
 
 def one_tile_a_block(tiles: int, depth: int, places: int) -> Schedule:
     """A block computes one tile, and the next one starts where a place is free: in waves."""
-    _check(tiles=tiles, depth=depth, places=places)
+    tiles, depth, places = _check_work(tiles, depth, places)
     every = [Piece(tile, 0, depth) for tile in range(tiles)]
     return Schedule(depth, tuple(tuple(every[place::places]) for place in range(places)))
 
@@ -113,7 +114,7 @@ def one_tile_a_block(tiles: int, depth: int, places: int) -> Schedule:
 def stream_k(tiles: int, depth: int, places: int) -> Schedule:
     """As cuda/09_last_percent.cu: one to two tiles for each block, the last ones, are shared
     evenly; a block begins with the end of its part of them. Then come whole tiles."""
-    _check(tiles=tiles, depth=depth, places=places)
+    tiles, depth, places = _check_work(tiles, depth, places)
     whole = max(tiles // places - 1, 0)
     whole_tiles = whole * places
     parts = min(tiles, places)
@@ -138,11 +139,23 @@ def _part(steps: int, parts: int, i: int) -> int:
     return steps // parts * i + min(steps % parts, i)
 
 
-def _check(**numbers: int) -> None:
+def _check_work(tiles: int, depth: int, places: int) -> tuple[int, ...]:
+    found = _check(tiles=tiles, depth=depth, places=places)
+    for name, value in (("tiles", tiles), ("places", places)):
+        if value > MOST:
+            raise WrongValue(f"{value:,} {name} are too many to be followed one by one, more than "
+                             f"{MOST:,}")  # fmt: skip
+    return found
+
+
+def _check(**numbers: int) -> tuple[int, ...]:
+    """The numbers as Python's. Raises WrongType or WrongValue."""
     for name, value in numbers.items():
-        check_number(name, value)
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+            raise WrongType(f"{name}={value!r} is a {type(value).__name__}: give an integer")
         if value < 1:
             raise WrongValue(f"{name}={value}: at least 1")
+    return tuple(map(int, numbers.values()))
 
 
 # --- drawing ------------------------------------------------------------------------------------
@@ -196,11 +209,14 @@ def waves(
     lesson 9's kernel), or what `helpers.products.product` takes, of which only the tile counts.
     resident: blocks that a multiprocessor runs at one time, each of which gets a row.
 
-    Raises WrongValue or WrongType for what is no tile, no size, no number of multiprocessors.
+    Raises WrongValue or WrongType for what is no tile, no size, no number of multiprocessors, and
+    for more than MOST tiles or places.
     """
     BM, BN, step, each = _tile(kernel)
     each = each if resident is None else resident
-    _check(M=M, N=N, K=K, multiprocessors=multiprocessors, resident=each)
+    M, N, K, multiprocessors, each = _check(
+        M=M, N=N, K=K, multiprocessors=multiprocessors, resident=each
+    )
     rows, columns = -(-M // BM), -(-N // BN)
     tiles, depth, places = rows * columns, -(-K // step), multiprocessors * each
     title = (f"{M:,} × {N:,} × {K:,}: {rows} × {columns} = {tiles:,} tiles of {BM} × {BN} for "
@@ -219,12 +235,11 @@ def _tile(kernel: Any) -> tuple[int, int, int, int]:
     """BM, BN, BK, RESIDENT."""
     names = ("BM", "BN", "BK", "RESIDENT")
     if all(hasattr(kernel, name) for name in names):
-        return tuple(getattr(kernel, name) for name in names)
+        return _check(**{name: getattr(kernel, name) for name in names})
     if isinstance(kernel, Sequence) and not isinstance(kernel, str):
         if len(kernel) != 2:
             raise WrongType(f"{kernel!r} is no tile: give its rows and columns, (128, 256)")
-        _check(BM=kernel[0], BN=kernel[1])
-        return kernel[0], kernel[1], BK, 1
+        return *_check(BM=kernel[0], BN=kernel[1]), BK, 1
     return *product(kernel).tile, BK, 1
 
 

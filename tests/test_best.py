@@ -13,6 +13,7 @@ from oracle import fma_product
 from helpers import best
 from helpers.best import SAFE, Constants, chosen, recorded
 from helpers.check import check_product
+from helpers.errors import WrongType, WrongValue
 from helpers.kernels import H200_MULTIPROCESSORS, KERNELS, last_percent
 from helpers.memory import allocate, upload
 from helpers.sanitize import sanitize
@@ -110,6 +111,18 @@ def test_launches_on_two_streams_wait_for_each_other() -> None:
         np.testing.assert_array_equal(other.download(), expected)
 
 
+@pytest.mark.usefixtures("autoinit")
+@pytest.mark.parametrize("stream", [0, "x", 3.5])
+def test_what_is_no_stream_is_named_and_spoils_no_later_launch(stream) -> None:
+    kernel = last_percent(Constants(BM=32, BN=64, BK=8, TM=4, TN=8, STAGES=3), 2)
+    A, B = matrices(40, 70, 24)
+    with upload(A) as dA, upload(B) as dB, allocate((40, 70)) as dC:
+        with pytest.raises(WrongType, match=f"stream={stream!r} is no stream"):
+            kernel.launch(dA, dB, dC, 40, 70, 24, stream)
+        kernel.launch(dA, dB, dC, 40, 70, 24)
+        np.testing.assert_array_equal(dC.download(), fma_product(A, B))
+
+
 # -- the choice ----------------------------------------
 
 
@@ -157,6 +170,55 @@ def test_constants_that_do_not_come_out_even_are_refused(wrong, says) -> None:
     with pytest.raises(ValueError, match=says) as error:
         dataclasses.replace(BIG, **wrong)
     assert "BM=" in str(error.value)
+
+
+@pytest.mark.parametrize("value", [None, "8", 8.0, True])
+def test_constants_are_integers(value) -> None:
+    with pytest.raises(WrongType, match=f"GROUP={value!r} is a .*: give an integer"):
+        Constants(GROUP=value)
+    with pytest.raises(WrongValue, match="GROUP is at most"):
+        Constants(GROUP=2**40)
+    assert json.dumps(dataclasses.asdict(Constants(GROUP=np.int32(8))))
+
+
+@pytest.mark.parametrize("blocks, error", [
+    (0, WrongValue), (-3, WrongValue), (2**40, WrongValue), (1e3, WrongType), ("4", WrongType),
+])  # fmt: skip
+def test_a_kernel_is_made_of_constants_and_a_number_of_blocks(blocks, error) -> None:
+    with pytest.raises(error, match="blocks="):
+        last_percent(SAFE, blocks)
+    for constants in (None, "best", KERNELS["best"], Constants):
+        with pytest.raises(WrongType, match="constants=.*: give helpers.best.Constants"):
+            last_percent(constants, 4)
+    blocks = last_percent(SAFE, np.int64(4)).grid(1000, 1000)[0]
+    assert blocks == 4 and type(blocks) is int
+
+
+@pytest.mark.parametrize("size, error", [
+    ((None, 1, 1), WrongType), ((1, "1", 1), WrongType), ((1, 1, 1.5), WrongType),
+    ((0, 1, 1), WrongValue), ((1, -1, 1), WrongValue),
+])  # fmt: skip
+def test_what_is_no_size_has_no_constants(size, error) -> None:
+    with pytest.raises(error, match="[MNK]="):
+        chosen(*size)
+    with pytest.raises(WrongType, match="card=3 is no name"):
+        chosen(1, 1, 1, 3)
+
+
+@pytest.mark.parametrize("chosen_there", [
+    "{}", "[{}]", "[3]", '[{"size": [1, 2], "constants": {}}]',
+    '[{"size": [0, 2, 3], "constants": {}}]', '[{"size": [1, 2, 3], "constants": {"XX": 1}}]',
+    '[{"size": [1, 2, 3], "constants": {"BM": "1"}}]',
+])  # fmt: skip
+def test_a_broken_record_is_named(tmp_path, monkeypatch, chosen_there) -> None:
+    file = tmp_path / "tuning.json"
+    file.write_text(f'{{"a card": {{"left_out": [], "times": [], "chosen": {chosen_there}}}}}')
+    monkeypatch.setattr(best, "RECORD", file)
+    for call in (best.shares, lambda: best._choices.__wrapped__("a card")):
+        with pytest.raises(WrongValue, match=r"tuning.json is no record of helpers.tune: .*away"):
+            call()
+    file.unlink()
+    assert best.shares() == {}
 
 
 def test_the_record_says_where_it_comes_from() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from helpers import ladder as module
@@ -103,10 +104,26 @@ def test_the_picture_names_card_date_and_every_share() -> None:
     ({"kernels": ["tilde"]}, WrongValue, "there is no kernel 'tilde'"),
     ({"upto": 0}, WrongValue, "there is no lesson 0"),
     ({"live": True}, WrongType, "what helpers.benchmark.sweep returns"),
+    ({"live": 3}, WrongType, "not what helpers.benchmark.sweep returns"),
+    ({"live": {"times": [{}]}}, WrongType, "not what helpers.benchmark.sweep returns"),
+    ({"n": 4096.0}, WrongType, "n=4096.0 is a float"),
+    ({"n": None}, WrongType, "n=None"),
+    ({"upto": "6"}, WrongType, "upto='6' is a str"),
+    ({"upto": 6.5}, WrongType, "upto=6.5 is a float"),
+    ({"kernels": 3}, WrongType, "kernels=3 is no list"),
+    ({"kernels": [[]]}, WrongValue, r"there is no kernel \[\]"),
+    ({"kernels": []}, WrongValue, r"kernels=\[\] names none"),
+    ({"record": {}}, WrongType, "give a helpers.recorded.Record"),
 ])  # fmt: skip
 def test_wrong_arguments_are_named(arguments: dict, error: type, said: str) -> None:
     with pytest.raises(error, match=said):
         ladder(**({"live": False} | arguments))
+
+
+def test_numpys_integers_are_numbers_too() -> None:
+    assert ladder(np.int64(4096), upto=np.int32(6), live=False).rungs == ladder(
+        4096, upto=6, live=False
+    ).rungs
 
 
 def test_a_share_of_what_is_no_rung_is_refused() -> None:

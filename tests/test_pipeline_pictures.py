@@ -7,6 +7,7 @@ import io
 import pytest
 from PIL import Image
 
+from helpers.errors import WrongType, WrongValue
 from helpers.kernels import KERNELS, pipelined
 from helpers.pipeline_pictures import (
     COMPUTE,
@@ -123,6 +124,23 @@ def test_what_is_no_pipeline_is_refused(tiles: int, latency: float) -> None:
         pipelines(tiles, latency)
     with pytest.raises(ValueError, match="stages=1"):
         pipeline(3, 1.0, 1)
+
+
+@pytest.mark.parametrize("arguments, error, said", [
+    ({"tiles": "3"}, WrongType, "tiles='3' is a str"),
+    ({"tiles": 2.5}, WrongType, "tiles=2.5 is a float"),
+    ({"tiles": 2**40}, WrongValue, "more than 100"),
+    ({"latency": None}, WrongType, "latency=None"),
+    ({"latency": float("nan")}, WrongValue, "latency=nan"),
+    ({"latency": float("inf")}, WrongValue, "latency=inf"),
+    ({"kernel": "nope"}, WrongValue, "there is no kernel 'nope'"),
+    ({"kernel": None}, WrongType, "None is no kernel"),
+    ({"kernel": "naive"}, WrongValue, "kernel 'naive' has no STAGES"),
+])  # fmt: skip
+def test_wrong_arguments_are_named(arguments: dict, error: type, said: str) -> None:
+    with pytest.raises(error, match=said):
+        pipelines(**arguments)
+    assert stages("pipelined_3") == 3  # one of the kernels that lessons measure
 
 
 def test_the_picture_says_in_words_what_it_shows_and_is_small() -> None:

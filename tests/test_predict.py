@@ -12,6 +12,7 @@ import pytest
 
 from helpers import predict as module
 from helpers.cards import CARDS, card
+from helpers.errors import NotOnRecord
 from helpers.kernels import BY_TILE, KERNELS, tiled
 from helpers.occupancy import Resources, occupancy
 from helpers.predict import Beside, Work, beside_record, from_work, named, predict, work
@@ -238,7 +239,7 @@ def test_every_kernel_on_every_card(kernel, name: str) -> None:
 
 
 def test_what_cannot_be_predicted() -> None:
-    with pytest.raises(KeyError, match="no figures of a card 'V100'"):
+    with pytest.raises(NotOnRecord, match="no figures of a card 'V100'"):
         predict(KERNELS["tiled"], 64, 64, 64, "V100")
     unknown = dataclasses.replace(CARDS["H200"], capability=(6, 1))
     with pytest.raises(ValueError, match="not known"):

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from oracle import fma_product
 
+from helpers import recorded
 from helpers.benchmark import RESULT_SIZES, recorded_results
+from helpers.errors import NotOnRecord, WrongValue
 from helpers.kernels import KERNELS, MEASURED
 from helpers.recorded import fingerprint, h200, seeded_matrices
 from helpers.roofline import recorded_roofline
@@ -72,6 +74,23 @@ def test_a_time_that_is_not_there_is_an_error_that_says_what_is() -> None:
         h200().ms("tiled", 7)
     with pytest.raises(KeyError, match="'fastest'.*there are naive"):
         h200().ms("fastest", 1024)
+
+
+def test_what_is_not_on_record_is_told_without_a_traceback() -> None:
+    with pytest.raises(NotOnRecord) as error:
+        h200().ms("best", np.int64(7))
+    assert isinstance(error.value, KeyError)
+    assert str(error.value).startswith("no time of kernel 'best' at ")
+    assert h200().ms("tiled", np.int64(1024)) == h200().ms("tiled", 1024)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "3", '{"card": "a card"}', None])
+def test_a_broken_record_is_named(tmp_path, monkeypatch, text) -> None:
+    if text is not None:
+        (tmp_path / "h200.json").write_text(text)
+    monkeypatch.setattr(recorded, "DATA_FOLDER", tmp_path)
+    with pytest.raises(WrongValue, match="h200.json is no record of helpers.benchmark: .*again"):
+        recorded.h200.__wrapped__()
 
 
 def test_seeded_matrices_are_the_same_everywhere() -> None:

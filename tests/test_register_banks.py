@@ -11,6 +11,7 @@ import pytest
 
 from helpers import sass
 from helpers.best import Constants
+from helpers.errors import WrongType, WrongValue
 from helpers.kernels import KERNELS, last_percent
 from helpers.register_banks import Loop, cycles_of, hot_loops, reads_of, register_banks
 from helpers.sass import SassInstruction
@@ -122,6 +123,15 @@ def test_the_listing_marks_conflicts(pipelined) -> None:
     assert pipelined.listing(2, start=3).splitlines() == lines[3:5]
     with pytest.raises(ValueError, match="the loop has FFMAs 0 to 2047"):
         pipelined.listing(start=2048)
+    for wrong in ({"first": None}, {"first": "1"}, {"start": 2.5}):
+        with pytest.raises(WrongType, match="give an integer"):
+            pipelined.listing(**wrong)
+
+
+@pytest.mark.parametrize("arch", [None, 90, "90", "sm_xx", "sm_90; rm"])
+def test_what_is_no_compute_capability_is_named(arch) -> None:
+    with pytest.raises(WrongValue, match="is no compute capability: write 'sm_90'"):
+        register_banks("tiled", arch)
 
 
 def test_rows_there_and_back_have_fewer_conflicts(tmp_path: Path, pipelined) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers.best import Constants
 from helpers.errors import WrongType, WrongValue
-from helpers.kernels import KERNELS, Kernel, tiled
+from helpers.kernels import KERNELS, Kernel, last_percent, tiled
 from helpers.simt import Fault
 from helpers.tile_pictures import Tiling, tiles, tiling
 
@@ -113,6 +114,13 @@ def test_a_tile_that_is_not_stored_is_told(tmp_path: Path, body: str, said: str)
 def test_a_bad_access_is_told_as_elsewhere(tmp_path: Path) -> None:
     with pytest.raises(Fault, match="out-of-bounds write"):
         tiling(kernel(tmp_path, "C[y * N + x + 100000] = 1;", (4, 4, 1), (4, 4)))
+
+
+def test_a_kernel_whose_blocks_share_the_tiles_is_shown_with_one_block() -> None:
+    constants = Constants(BM=32, BN=64, BK=8, TM=4, TN=8, STAGES=3)
+    with pytest.raises(WrongValue, match=r"2 blocks share .*last_percent\(constants, blocks=1"):
+        tiling(last_percent(constants, 2))
+    assert tiling(last_percent(constants, 1)).thread(0).elements == 4 * 8
 
 
 def test_what_is_no_product_is_refused() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from helpers import tune
 from helpers.best import SAFE, Constants, recorded
+from helpers.errors import WrongType, WrongValue
 
 H200_SHARED = 228 * 1024
 
@@ -67,6 +68,44 @@ def test_the_table_names_what_was_chosen() -> None:
     assert text.startswith("NVIDIA H200, nvcc 13.0")
     assert text.count("<- chosen") == 15
     assert "% of cuBLAS" in text
+
+
+@pytest.mark.parametrize("size, error, said", [
+    ((64, 64), WrongType, "give M, N and K"),
+    ("64", WrongType, "give M, N and K"),
+    (64, WrongType, "give M, N and K"),
+    ((64, 64.0, 64), WrongType, "N=64.0"),
+    ((64, 64, 0), WrongValue, "K=0"),
+    ((2**40, 64, 64), WrongValue, "M=1099511627776"),
+])  # fmt: skip
+def test_what_is_no_size_is_named(size, error, said) -> None:
+    with pytest.raises(error, match=said):
+        tune.tune([size])
+
+
+@pytest.mark.parametrize("text, said", [
+    ("{", "Expecting"),
+    ("[]", "no records by card"),
+    ('{"card": "NVIDIA H200", "times": []}', "'card' has no lists"),  # helpers.benchmark's
+])  # fmt: skip
+def test_a_file_that_holds_something_else_is_not_gone_on_with(tmp_path, text, said) -> None:
+    file = tmp_path / "other.json"
+    file.write_text(text)
+    with pytest.raises(WrongValue, match=f"other.json is no record of helpers.tune.*{said}"):
+        tune.tune([(1024, 1024, 1024)], file)
+    assert file.read_text() == text
+
+
+@pytest.mark.usefixtures("autoinit")
+def test_a_size_that_no_constants_suit_is_told_before_anything_is_compiled(monkeypatch) -> None:
+    monkeypatch.setattr(tune, "build", None)
+    with pytest.raises(WrongValue, match="size 64x64x64: no constants suit it"):
+        tune.tune([(64, 64, 64)])
+
+
+def test_some_constants_suit_each_of_the_usual_sizes() -> None:
+    for size in tune.SIZES:
+        assert any(tune.suits(one, size) for one in tune.candidates(H200_SHARED))
 
 
 def test_there_is_no_tuning_on_the_cpu_driver(autoinit, capsys) -> None:

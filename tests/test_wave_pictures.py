@@ -137,7 +137,18 @@ def test_tiles_come_from_constants_or_a_kernel_as_well():
     (((128, 256, 8), 1, 1, 1), WrongType, "is no tile"),
     (("no kernel", 1, 1, 1), WrongValue, "there is no kernel"),
     (((0, 256), 1, 1, 1), WrongValue, "BM=0"),
+    (((128, 256), 1, "1", 1), WrongType, "N='1' is a str"),
+    (((128, 256), 2**40, 64, 64), WrongValue, "tiles are too many"),
+    (((128, 256), 1, 1, 1, 2**30), WrongValue, "places are too many"),
+    ((SimpleNamespace(BM=8, BN="8", BK=8, RESIDENT=1), 1, 1, 1), WrongType, "BN='8'"),
 ])  # fmt: skip
 def test_what_is_no_tile_or_size_is_named(arguments, error, said):
     with pytest.raises(error, match=said):
         waves(*arguments)
+
+
+def test_numpys_integers_are_numbers_too():
+    n = np.int32(300)
+    found = waves((np.int64(128), np.int64(128)), n, n, n)
+    assert str(found) == str(waves((128, 128), 300, 300, 300))
+    assert stream_k(np.int64(7), 5, 3) == stream_k(7, 5, 3)

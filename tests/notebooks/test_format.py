@@ -1,6 +1,7 @@
 """The form of the committed lessons: what keeps them readable, comparable and small."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -128,6 +129,12 @@ def test_shown_source_is_that_of_the_kernel_file(path):
 def test_links_between_files_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#]+)\)", prose(path)):
         assert (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("path, after", list(pairwise(LESSONS)), ids=lambda path: path.name)
+def test_a_lesson_ends_with_a_link_to_the_next(path, after):
+    last = read(path).cells[-1].source.rstrip().splitlines()[-1]
+    assert last.startswith("**Next:** [") and f"({after.name})" in last
 
 
 @every_notebook
