@@ -11,7 +11,7 @@ import pytest
 from helpers import cards
 from helpers.cards import CARDS, FP32_UNITS, card, this_card
 from helpers.check import check_product
-from helpers.kernels import KERNELS
+from helpers.kernels import KERNELS, MEASURED
 from helpers.memory import allocate, upload
 from helpers.nvml import Meter
 from helpers.plausible import (
@@ -94,8 +94,12 @@ def test_what_was_measured_is_possible(row: dict[str, Any]) -> None:
 
 
 def test_recorded_times_grow() -> None:
+    tiles = {name: kernel.tile for name, kernel in (KERNELS | MEASURED).items()}
+    queued = [row for row in h200()["times"] if row["mode"] == "queued"]
     for kernel in h200().kernels:
-        check_growth([((n,) * 3, h200().ms(kernel, n)) for n in h200().sizes], H200)
+        times = [((row["M"], row["N"], row["K"]), row["median_ms"])
+                 for row in queued if row["kernel"] == kernel]  # fmt: skip
+        check_growth(times, H200, tiles.get(kernel, (1, 1)))
 
 
 def test_wrong_arguments_are_told() -> None:
