@@ -436,15 +436,21 @@ def check_target(file: Path) -> None:
 
 def write_json(file: Path, content: dict[str, Any]) -> None:
     """As JSON, one line for each row of a list."""
+    file.write_text(json_text(content) + "\n", encoding="utf-8")
+    print(f"wrote {file}")
+
+
+def json_text(content: Mapping[str, Any], indent: str = "") -> str:
+    """JSON with one line for each row of a list. indent: of the line that closes it."""
     lines = []
     for key, value in content.items():
         if isinstance(value, list):
-            rows = ",\n".join(f"  {json.dumps(row)}" for row in value)
-            lines.append(f' "{key}": [\n{rows}\n ]' if value else f' "{key}": []')
+            rows = ",\n".join(f"{indent}  {json.dumps(row)}" for row in value)
+            text = f"[\n{rows}\n{indent} ]" if value else "[]"
         else:
-            lines.append(f' "{key}": {json.dumps(value)}')
-    file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    print(f"wrote {file}")
+            text = json.dumps(value)
+        lines.append(f'{indent} "{key}": {text}')
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
 
 
 def _driver_version(meter: Meter) -> str | None:

@@ -62,8 +62,7 @@ class Constants:
             raise WrongValue(f"{self}: {problem}")
 
     def __str__(self) -> str:
-        changed = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return " ".join(f"{name}={value}" for name, value in changed.items())
+        return " ".join(f"{name}={value}" for name, value in dataclasses.asdict(self).items())
 
     @property
     def threads(self) -> int:

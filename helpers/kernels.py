@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helpers.best import Constants, chosen
+from helpers.cards import CARDS
 from helpers.errors import WrongType, WrongValue
 from helpers.memory import allocate, driver, upload
 from helpers.timing import backend
@@ -34,7 +35,7 @@ DEFAULT_SHARED_BYTES = 48 * 1024  # a kernel must ask for more (the same guide)
 STAGE_BYTES = 24_832  # of shared memory, for each stage of the kernel "pipelined"
 # Indices in the kernels are 32-bit integers, and the last block or tile reaches past the edge.
 MAX_SIZE = 2**31 - 1024
-H200_MULTIPROCESSORS = 132
+H200_MULTIPROCESSORS = CARDS["H200"].multiprocessors
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from helpers.benchmark import NoFigure, _nvcc_version, _sizes, check_target, exclusive
+from helpers.benchmark import NoFigure, _nvcc_version, _sizes, check_target, exclusive, json_text
 from helpers.best import SAFE, Constants, read_record
 from helpers.check import check_product
 from helpers.cublas import Cublas, NoCublas
@@ -73,7 +73,6 @@ _BLOCKS = {
     (256, 32, 16, 8, 8): ((2, 4), (1, 2), ((16, 3), (16, 4), (32, 3))),
     (16, 128, 8, 8, 2): ((4, 8), (1,), ((32, 4), (64, 3))),
 }
-_SYMBOL = "matmul_best"
 
 Size = tuple[int, int, int]
 
@@ -223,7 +222,7 @@ def build(
             progress.step(str(one))
             why = made if isinstance(made, str) else ""
             if not why:
-                function = driver().module_from_buffer(made).get_function(_SYMBOL)
+                function = driver().module_from_buffer(made).get_function(kernel.entry)
                 if function.local_size_bytes:
                     why = f"{function.local_size_bytes} bytes of registers spilled"
             if why:
@@ -355,16 +354,7 @@ def _dict(constants: Constants) -> dict[str, int]:
 
 def _write(file: Path, records: Mapping[str, Any]) -> None:
     """As JSON, a line for each row, all or nothing."""
-    cards = []
-    for card, record in records.items():
-        parts = []
-        for key, value in record.items():
-            if isinstance(value, list):
-                rows = ",\n".join(f"   {json.dumps(row)}" for row in value)
-                parts.append(f'  "{key}": [\n{rows}\n  ]' if value else f'  "{key}": []')
-            else:
-                parts.append(f'  "{key}": {json.dumps(value)}')
-        cards.append(f" {json.dumps(card)}: {{\n" + ",\n".join(parts) + "\n }")
+    cards = [f" {json.dumps(card)}: {json_text(one, ' ')}" for card, one in records.items()]
     new = file.with_suffix(".new")
     new.write_text("{\n" + ",\n".join(cards) + "\n}\n", encoding="utf-8")
     new.replace(file)
