@@ -5,9 +5,11 @@
 //
 // What changed against matmul_pipelined in 08_pipeline.cu:
 //
-//   edges      cost nothing in the loop. Past the last row or column the last one is copied again,
-//              and what comes of it is not stored. Where BK does not divide K, the first tile is
-//              the short one: zeros, then the first K % BK of each row.
+//   edges      cost nothing in the loop. Past the last row the last one is copied again, and what
+//              comes of it is not stored. A tile that would reach past the last column moves back
+//              to end with it. Where BK does not divide K, the first tile is the short one: zeros,
+//              then the first K % BK of each row. Past the last tile the last one is copied again,
+//              which is cheaper than a comparison, and is never read.
 //   blocks     go through C in groups of GROUP rows of tiles: those that run at one time read fewer
 //              different rows and columns, and find them in the L2 cache.
 //   stream-K   as many blocks as the card can run at once share all the work evenly. A tile of C
@@ -16,6 +18,8 @@
 //   sliced-K   with SLICES > 1 the warps of a block share each step along K: more warps for a small
 //              tile. Their sums are added at the end.
 //   registers  the sums lie where an FMA finds its operands in different banks (see `shifted`).
+//   copies     are few instructions, all in a few of the steps along K: whatever comes between FMAs
+//              makes them read an operand again that they would have kept.
 //
 // Without slices the sum of each element is added up in the same order as ever, so the results are
 // the same. With them, each slice has the sum of its own, always the same, part of K.
@@ -31,7 +35,7 @@
 #define BN 256         // columns of C per block
 #endif
 #ifndef BK
-#define BK 8           // how far a step goes along K
+#define BK 16          // how far a tile reaches along K
 #endif
 #ifndef TM
 #define TM 16          // rows of C per thread, in groups of four
@@ -43,10 +47,13 @@
 #define LANES_M 4      // the lanes of a warp form LANES_M x 32 / LANES_M
 #endif
 #ifndef STAGES
-#define STAGES 6       // tiles in shared memory: one in use, the others on their way
+#define STAGES 4       // tiles in shared memory: one in use, the others on their way
 #endif
 #ifndef SLICES
 #define SLICES 1       // parts of BK, each computed by warps of its own
+#endif
+#ifndef COPY_AT
+#define COPY_AT (BK / SLICES / 2)                  // the first step in which copies are started
 #endif
 #ifndef BLOCKS
 #define BLOCKS 132     // of the grid: as many as the card has multiprocessors, times RESIDENT
@@ -63,7 +70,6 @@
 #define WARPS_N (BN / (TN * LANES_N))
 #define THREADS (32 * WARPS_M * WARPS_N * SLICES)
 #define STEPS (BK / SLICES)                        // along K, of a warp in each tile
-#define COPY_STEPS (STEPS / 2)                     // of them, in which copies are started
 #define A_LANES (THREADS / 8 <= BM ? 8 : THREADS / BM)         // lanes along a row of A
 #define PAD 4                                      // words behind each row of the tile of A
 
@@ -74,6 +80,7 @@ struct Stage {
 
 static_assert(WARPS_M * LANES_M * TM == BM && WARPS_N * LANES_N * TN == BN, "warps fill the block");
 static_assert(TM % 4 == 0 && TN % 4 == 0 && STEPS % 2 == 0 && STAGES >= 2, "");
+static_assert(COPY_AT + 1 <= STEPS - 2, "pointers go on after the copies");
 
 // What blocks leave for each other between tiles. The flags and the counter are zero before each
 // launch and after it; sums are written before they are read.
@@ -141,21 +148,28 @@ struct Place {
     }
 };
 
+__device__ constexpr int common_divisor(int a, int b)          // the greatest
+{
+    return b == 0 ? a : common_divisor(b, a % b);
+}
+
 // How the threads of a block share a tile of ROWS x COLS to copy it, WORDS words of a row at a
-// time: each of them at one column, and in `parts` rows that are `down` apart.
-template <int ROWS, int COLS, int WORDS>
+// time: ACROSS of them along a row. The parts of each thread are `down` rows or `right` columns
+// apart.
+template <int ROWS, int COLS, int ACROSS, int WORDS>
 struct Share {
-    static const int across = COLS / WORDS;
-    static const int down = THREADS / across;
-    static const int parts = ROWS / down;
-    static_assert(across * down == THREADS && parts * down == ROWS, "threads share the copies");
+    static const int down = THREADS / ACROSS, right = ACROSS * WORDS;
+    static const int rows = ROWS / down, cols = COLS / right;
+    static const int parts = rows * cols;
+    static_assert(ACROSS * down == THREADS && rows * down == ROWS && cols * right == COLS,
+                  "threads share the copies");
 
     int row, col;
 
     __device__ __forceinline__ Share(int thread)
     {
-        row = thread / across;
-        col = thread % across * WORDS;
+        row = thread / ACROSS;
+        col = thread % ACROSS * WORDS;
     }
 };
 
@@ -163,114 +177,135 @@ struct Share {
 struct Fragment {
     float4 a[TM / 4], b[TN / 4];
 
-    __device__ __forceinline__ void load(const float *a_from, const float *b_from, int k)
+    // a_from, b_from: where the thread's elements lie in the first stage; stage: bytes from there.
+    __device__ __forceinline__ void load(const char *a_from, const char *b_from, unsigned stage,
+                                         int k)
     {
         #pragma unroll
         for (int i = 0; i < TM / 4; ++i) {
-            a[i] = *(float4 *)&a_from[k * (BM + PAD) + 4 * LANES_M * i];
+            a[i] = *(float4 *)(a_from + stage + 4 * (k * (BM + PAD) + 4 * LANES_M * i));
         }
         #pragma unroll
         for (int j = 0; j < TN / 4; ++j) {
-            b[j] = *(float4 *)&b_from[k * BN + 4 * LANES_N * j];
+            b[j] = *(float4 *)(b_from + stage + 4 * (k * BN + 4 * LANES_N * j));
         }
     }
 };
 
-// Tiles first to last - 1 of the K axis, for the tile of C at row0, col0: adds to `sum`. WORDS: 4
-// if rows of B can be read by float4, else 1.
-template <int WORDS>
+__device__ __forceinline__ unsigned stage_after(unsigned stage)
+{
+    return stage == (STAGES - 1) * sizeof(Stage) ? 0 : stage + sizeof(Stage);
+}
+
+// Tiles first to last - 1 of the K axis, for the tile of C at row0, col0: adds to `sum`.
+// WIDE: rows of B can be read by float4, and N and K are no smaller than in a tile.
+template <bool WIDE>
 __device__ __forceinline__ void add_tiles(float (&sum)[TM][TN], Stage *stages, const Place &place,
                                           const float *A, const float *B, int M, int N, int K,
                                           int row0, int col0, int first, int last)
 {
+    const int WORDS = WIDE ? 4 : 1, ACROSS = WIDE ? THREADS / BK : common_divisor(BN, THREADS);
     int missing = (BK - K % BK) % BK;              // in the first tile, before its first k
-    int k0 = first * BK - missing;
+    int k0 = max(first * BK - missing, 0);
 
     // A is copied word by word, to be transposed on its way; B four words at a time if that can be.
-    Share<BM, A_LANES, 1> a(place.thread);
-    Share<BK, BN, WORDS> b(place.thread);
-    const int a_parts = a.parts * (BK / A_LANES);
-    const float *a_from[a.parts];
+    Share<BM, BK, A_LANES, 1> a(place.thread);
+    Share<BK, BN, ACROSS, WORDS> b(place.thread);
+    const int copy_steps = a.parts + b.parts <= 32 ? 2 : STEPS - 1 - COPY_AT;
+    const float *a_from[a.rows];
     #pragma unroll
-    for (int part = 0; part < a.parts; ++part) {
-        int row = min(row0 + a.row + part * a.down, M - 1);
-        a_from[part] = A + (size_t)row * K + k0 + a.col;
+    for (int i = 0; i < a.rows; ++i) {
+        int row = min(row0 + a.row + i * a.down, M - 1);
+        a_from[i] = A + (size_t)row * K + k0 + a.col;
     }
-    const float *b_from = B + (long long)(k0 + b.row) * N + min(col0 + b.col, N - WORDS);
+    int col = WIDE ? col0 + b.col : min(col0 + b.col, N - 1);
+    const float *b_from = B + (size_t)(k0 + b.row) * N + col;
+    size_t b_row = N;                              // from one row of B to the next
     unsigned a_to = (unsigned)__cvta_generic_to_shared(&stages[0].a[a.col][a.row]);
     unsigned b_to = (unsigned)__cvta_generic_to_shared(&stages[0].b[b.row][b.col]);
-    unsigned stage = 0;                            // where the one to be filled begins
+    unsigned to = 0;                               // where the stage to be filled begins
 
+    // zeros: how many k of the tile come before the first of the matrices.
     auto copy_a = [&](int part, int zeros) {
-        int r = part % a.parts, k = part / a.parts * A_LANES;
-        unsigned to = a_to + stage + 4 * (k * (BM + PAD) + r * a.down);
+        int r = part % a.rows, k = part / a.rows * a.right;
         bool zero = zeros > 0 && a.col + k < zeros;
-        copy_async<1>(to, zero ? A : a_from[r] + k, zero);
+        copy_async<1>(a_to + to + 4 * (k * (BM + PAD) + r * a.down),
+                      zero ? A : a_from[r] + k - zeros, zero);
     };
     auto copy_b = [&](int part, int zeros) {
-        int k = part * b.down;
-        unsigned to = b_to + stage + 4 * k * BN;
+        int k = part % b.rows * b.down, c = part / b.rows * b.right;
         bool zero = zeros > 0 && b.row + k < zeros;
-        copy_async<WORDS>(to, zero ? B : b_from + (size_t)k * N, zero);
+        int inside = WIDE || c == 0 ? c : min(c, N - 1 - col);
+        copy_async<WORDS>(b_to + to + 4 * (k * BN + c),
+                          zero ? B : b_from + (k - zeros) * (long long)b_row + inside, zero);
     };
-    auto next_stage = [&]() {                      // one group per tile, if only an empty one
-        end_group();
+    auto next_tile = [&](bool more, int zeros) {
+        int a_step = more ? BK - zeros : 0;
+        size_t b_step = more ? (BK - zeros) * b_row : 0;
         #pragma unroll
-        for (int part = 0; part < a.parts; ++part) a_from[part] += BK;
-        b_from += (size_t)BK * N;
-        stage = stage == (STAGES - 1) * sizeof(Stage) ? 0 : stage + sizeof(Stage);
+        for (int i = 0; i < a.rows; ++i) a_from[i] += a_step;
+        b_from += b_step;
+        to = stage_after(to);
     };
 
-    for (int t = 0; t < STAGES - 1; ++t) {         // all stages but one are filled beforehand
-        if (first + t < last) {
-            int zeros = first + t == 0 ? missing : 0;          // at most once not 0
-            if (zeros == 0) {
-                #pragma unroll
-                for (int part = 0; part < a_parts; ++part) copy_a(part, 0);
-                #pragma unroll
-                for (int part = 0; part < b.parts; ++part) copy_b(part, 0);
-            } else {
-                #pragma unroll
-                for (int part = 0; part < a_parts; ++part) copy_a(part, zeros);
-                #pragma unroll
-                for (int part = 0; part < b.parts; ++part) copy_b(part, zeros);
-            }
+    for (int t = first; t < first + STAGES - 1; ++t) {         // fill all stages but one
+        int zeros = t == 0 ? missing : 0;
+        if (zeros == 0) {
+            #pragma unroll
+            for (int part = 0; part < a.parts; ++part) copy_a(part, 0);
+            #pragma unroll
+            for (int part = 0; part < b.parts; ++part) copy_b(part, 0);
+        } else {
+            #pragma unroll
+            for (int part = 0; part < a.parts; ++part) copy_a(part, zeros);
+            #pragma unroll
+            for (int part = 0; part < b.parts; ++part) copy_b(part, zeros);
         }
-        next_stage();
+        end_group();
+        next_tile(t + 1 < last, zeros);
+        if (!WIDE && K < BK) {                     // less than a tile, which cannot be copied again
+            #pragma unroll
+            for (int i = 0; i < a.rows; ++i) a_from[i] = (const float *)sums_left;
+            b_from = (const float *)sums_left;
+            b_row = 0;
+        }
     }
     wait_for_groups<STAGES - 2>();
     __syncthreads();
 
     Fragment fragment[2];
-    const float *a_at = &stages[0].a[place.slice * STEPS][place.row];
-    const float *b_at = &stages[0].b[place.slice * STEPS][place.col];
-    const int stage_words = sizeof(Stage) / 4;
-    int now = 0;                                   // where the stage in use begins
-    fragment[0].load(a_at, b_at, 0);
+    const char *a_at = (const char *)&stages[0].a[place.slice * STEPS][place.row];
+    const char *b_at = (const char *)&stages[0].b[place.slice * STEPS][place.col];
+    unsigned now = 0, next = 0;                    // where the stages in use begin
+    fragment[0].load(a_at, b_at, now, 0);
     for (int t = last - first; t > 0; --t) {       // tiles from this one on
         #pragma unroll
         for (int k = 0; k < STEPS; ++k) {
-            if (k < STEPS - 1) {
-                fragment[(k + 1) % 2].load(a_at + now, b_at + now, k + 1);
-            } else {
+            if (k == STEPS - 1) {
                 // The next tile has come for this thread, and with the barrier for all. And all
                 // have read the last of this tile, whose stage is the next to be filled.
                 wait_for_groups<STAGES - 2>();
                 __syncthreads();
-                if (t > 1) now = now == (STAGES - 1) * stage_words ? 0 : now + stage_words;
-                fragment[0].load(a_at + now, b_at + now, 0);
+                now = next;
             }
-            if (k < COPY_STEPS && t >= STAGES) {   // some of the copies in each step
+            fragment[(k + 1) % 2].load(a_at, b_at, now, (k + 1) % STEPS);
+
+            // Some of the copies in each of a few steps; they are a group.
+            if (k >= COPY_AT && k < COPY_AT + copy_steps) {
                 #pragma unroll
-                for (int part = 0; part < a_parts; ++part) {
-                    if (part * COPY_STEPS / a_parts == k) copy_a(part, 0);
+                for (int part = 0; part < a.parts; ++part) {
+                    if (part * copy_steps / a.parts == k - COPY_AT) copy_a(part, 0);
                 }
                 #pragma unroll
                 for (int part = 0; part < b.parts; ++part) {
-                    if (part * COPY_STEPS / b.parts == k) copy_b(part, 0);
+                    if (part * copy_steps / b.parts == k - COPY_AT) copy_b(part, 0);
                 }
             }
-            if (k == COPY_STEPS - 1) next_stage();
+            if (k == COPY_AT + copy_steps - 1) end_group();
+            if (k == STEPS - 2) {
+                next_tile(t > STAGES, 0);
+                next = stage_after(now);
+            }
 
             const float *a_k = (const float *)fragment[k % 2].a;
             const float *b_k = (const float *)fragment[k % 2].b;
@@ -289,15 +324,16 @@ __device__ __forceinline__ void add_tiles(float (&sum)[TM][TN], Stage *stages, c
     __syncthreads();                               // nobody reads or writes the stages any more
 }
 
-// The sums of the block become C. With slices, those are added first, in their order.
+// The sums of the block become C, from column first_col on: those before are another tile's. With
+// slices, they are added first, in their order.
 __device__ __forceinline__ void store(const float (&sum)[TM][TN], float4 *shared,
                                       const Place &place, float *C, int M, int N,
-                                      int row0, int col0, float one)
+                                      int row0, int col0, int first_col, float one)
 {
     bool wide = float4_fits(C, N);
     auto store4 = [&](int r, int c, float4 v) {
         float *to = C + (size_t)r * N + c;
-        if (r < M) {
+        if (r < M && c >= first_col) {
             if (wide) {
                 if (c < N) *(float4 *)to = v;
             } else {
@@ -387,7 +423,7 @@ __device__ __forceinline__ int part_of(int all, int parts, int i)
 }
 
 // All that a block does: a list of pieces, each some tiles along K of one tile of C.
-template <int WORDS>
+template <bool WIDE>
 __device__ __forceinline__ void work(const float *A, const float *B, float *C,
                                      int M, int N, int K)
 {
@@ -439,19 +475,20 @@ __device__ __forceinline__ void work(const float *A, const float *B, float *C,
         int group = tile / (GROUP * cols), in_group = tile % (GROUP * cols);
         int height = min(GROUP, rows - group * GROUP);
         int row0 = (group * GROUP + in_group % height) * BM;
-        int col0 = in_group / height * BN;
+        int first_col = in_group / height * BN;
+        int col0 = WIDE ? min(first_col, N - BN) : first_col;
 
         float sum[TM][TN] = {};
         if (first > 0) take(sum, block - 1, place.thread);
-        add_tiles<WORDS>(sum, stages, place, A, B, M, N, K, row0, col0, first, last);
+        add_tiles<WIDE>(sum, stages, place, A, B, M, N, K, row0, col0, first, last);
         if (last < depth) leave(sum, block, place.thread);
-        else store(sum, shared, place, C, M, N, row0, col0, K > 0);
+        else store(sum, shared, place, C, M, N, row0, col0, first_col, K > 0);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 matmul_best(const float *A, const float *B, float *C, int M, int N, int K)
 {
-    if (float4_fits(B, N)) work<4>(A, B, C, M, N, K);
-    else work<1>(A, B, C, M, N, K);
+    if (float4_fits(B, N) && N >= BN && K >= BK) work<true>(A, B, C, M, N, K);
+    else work<false>(A, B, C, M, N, K);
 }

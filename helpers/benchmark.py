@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import functools
 import importlib
 import json
 import math
@@ -282,9 +283,12 @@ class _Size:
     ) -> tuple[Timing, Reading | None]:
         """One kernel in one mode, and what clocks and power were meanwhile. Raises Impossible."""
         readings = []
+        launch = functools.partial(subject.launch, *arrays, *self.size)
+        if mode != "alone" and isinstance(subject, Kernel):  # alone: as a program launches it
+            launch = subject.launcher(*arrays, *self.size)
         with Watched(arrays[2]):
             timing = benchmark(
-                lambda: subject.launch(*arrays, *self.size),
+                launch,
                 cold=mode == "cold",
                 alone=mode == "alone",
                 seconds=self.seconds,

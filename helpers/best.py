@@ -41,14 +41,15 @@ class Constants:
 
     BM: int = 128
     BN: int = 256
-    BK: int = 8
+    BK: int = 16
     TM: int = 16
     TN: int = 8
     LANES_M: int = 4
-    STAGES: int = 6
+    STAGES: int = 4
     SLICES: int = 1
     RESIDENT: int = 1
     GROUP: int = 8
+    COPY_AT: int = 4
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -101,16 +102,17 @@ class Constants:
             return "BK / SLICES must be even, and at least 4"
         if self.STAGES < 2:
             return "a pipeline has at least 2 stages"
+        if self.COPY_AT > self.BK // self.SLICES - 3:
+            return f"COPY_AT is at most {self.BK // self.SLICES - 3} with so many steps"
         if self.threads > MAX_THREADS:
             return f"a block of {self.threads} threads is more than {MAX_THREADS}"
         lanes = 8 if self.threads // 8 <= self.BM else self.threads // self.BM
         down = self.threads // lanes
         if self.threads % lanes or self.BM % down or self.BK % lanes:
             return f"{self.threads} threads cannot share the copies of A"
-        for words in (4, 1):
-            across = self.BN // words
-            down = self.threads // across
-            if self.threads % across or down > self.BK or self.BK % max(down, 1):
+        for words, across in ((4, self.threads // self.BK), (1, math.gcd(self.BN, self.threads))):
+            down = self.threads // max(across, 1)
+            if across * down != self.threads or self.BK % down or self.BN % (across * words):
                 return f"{self.threads} threads cannot share the copies of B"
         if self.shared_bytes > MAX_SHARED // self.RESIDENT:
             return f"{self.shared_bytes:,} bytes of shared memory are more than " \
@@ -118,7 +120,7 @@ class Constants:
         return ""
 
 
-SAFE = Constants(BM=128, BN=128, BK=8, TM=8, TN=8, STAGES=3, RESIDENT=2)
+SAFE = Constants(BM=128, BN=128, BK=8, TM=8, TN=8, STAGES=3, RESIDENT=2, COPY_AT=2)
 
 
 def chosen(M: int, N: int, K: int, card: str | None = None) -> Constants:

@@ -98,22 +98,31 @@ class Kernel:
         integers. Where an array knows its shape and dtype they are checked; an address is trusted.
         Raises TypeError or ValueError that names the argument.
         """
+        self.launcher(dA, dB, dC, M, N, K, stream)()
+
+    def launcher(
+        self, dA: Any, dB: Any, dC: Any, M: int, N: int, K: int, stream: Any = None
+    ) -> Callable[[], None]:
+        """What queues C = A * B each time it is called. All that `launch` does besides is done
+        here, once: where launches follow each other faster than a hundred microseconds, the GPU
+        would wait for it.
+
+        Arguments, and what is raised, as for `launch`; the caller keeps the arrays.
+        """
         grid = self.grid(M, N)
         M, N, K = int(M), int(N), _checked_size("K", K)
         function = self.function()
-        addresses = checked_addresses(dA, dB, dC, M, N, K)
+        arguments = checked_addresses(dA, dB, dC, M, N, K) + [np.int32(n) for n in (M, N, K)]
         if stream is not None and not isinstance(stream, driver().Stream):
             raise WrongType(f"stream={stream!r} is no stream: give a pycuda.driver.Stream, or None")
-        if self.blocks:
-            _one_after_another(function, stream)
-        function(
-            *addresses,
-            *(np.int32(size) for size in (M, N, K)),
-            block=self.block,
-            grid=grid,
-            shared=self.shared_bytes,
-            stream=stream,
-        )
+        shape = {"block": self.block, "grid": grid, "shared": self.shared_bytes, "stream": stream}
+
+        def queue() -> None:
+            if self.blocks:
+                _one_after_another(function, stream)
+            function(*arguments, **shape)
+
+        return queue
 
     def __call__(self, A: NDArray[np.float32], B: NDArray[np.float32]) -> NDArray[np.float32]:
         """C = A * B for C-contiguous float32 arrays of shapes (M, K) and (K, N).
@@ -144,9 +153,11 @@ class Best(Kernel):
         M, N, K = (_checked_size(*size) for size in (("M", M), ("N", N), ("K", K)))
         return _best_at(M, N, K, *_card())
 
-    def launch(self, dA: Any, dB: Any, dC: Any, M: int, N: int, K: int, stream: Any = None) -> None:
-        """As Kernel.launch, with the constants for that size."""
-        self.at(M, N, K).launch(dA, dB, dC, M, N, K, stream)
+    def launcher(
+        self, dA: Any, dB: Any, dC: Any, M: int, N: int, K: int, stream: Any = None
+    ) -> Callable[[], None]:
+        """As Kernel.launcher, with the constants for that size."""
+        return self.at(M, N, K).launcher(dA, dB, dC, M, N, K, stream)
 
 
 def last_percent(constants: Constants, blocks: int | None = None) -> Kernel:

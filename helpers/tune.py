@@ -5,14 +5,15 @@
 
 Candidates are all combinations of a few values for each constant that the kernel accepts. What does
 not compile, spills registers to local memory or does not fit a multiprocessor is left out. Each of
-the others is checked at a small ragged size. At each size all are timed in haste, and the FINALISTS
+the others is checked at small ragged sizes. At each size all are timed in haste, and the FINALISTS
 fastest with care, after their products were checked there too: launches queued back to back, in
 short bursts after a pause, since a card lowers its clock when it has been busy for long. cuBLAS is
-timed before and after, if there is one.
+timed before and after, if there is one, and its largest error against float64 is compared.
 
 With --json the file is read first, and what is in it of the same card, nvcc and source is not
-measured again: a run that was interrupted goes on. helpers.best chooses by this file: of the
-constants within TIE of the fastest those with the most slices, whose rounding errors are smallest.
+measured again: a run that was interrupted goes on. helpers.best chooses by this file: no constants
+whose error is larger than cuBLAS's where there are others, and of those within TIE of the fastest
+the ones with the most slices, whose rounding errors are smallest.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ from helpers.timing import backend, gflops
 
 COMMAND = "python -m helpers.tune"
 TIE = 0.005  # of the fastest time: what is nearer is as fast
-FINALISTS = 6
+FINALISTS = 5
+MANY_SLICES = 4
+MORE_FINALISTS = 2  # with so many slices: exact ones, where cuBLAS splits K too
 SIZES = (
     *((n, n, n) for n in (1000, 1024, 1500, 2000, 2047, 2048, 3000, 4000, 4093, 4096, 4100, 5000,
                            8192)),
@@ -57,20 +60,20 @@ SIZES = (
     (8191, 129, 2047),
     (16, 16384, 4096),
 )
-CHECKED = (133, 261, 77)  # no multiple of any tile
+CHECKED = ((133, 261, 77), (133, 300, 77))  # no multiples of any tile; rows of whole float4 or not
 BURST_MS = 40.0  # of launches between two events
 HASTE_MS = 6.0
 PAUSE = 0.1  # seconds before a burst
 
 #: Blocks of C and the threads' share of it, BM, BN, TM, TN, LANES_M; and for each of them SLICES,
-#: RESIDENT, and depths: BK, STAGES.
+#: RESIDENT, and depths: BK, STAGES. COPY_AT is tried at a quarter and at half of the steps.
 _BLOCKS = {
-    (128, 256, 16, 8, 4): ((1,), (1,), ((8, 3), (8, 4), (8, 6), (16, 3), (16, 4))),
-    (128, 128, 16, 8, 4): ((1, 2), (1, 2), ((8, 4), (16, 3), (16, 4))),
-    (128, 128, 8, 8, 4): ((1,), (1, 2), ((8, 3), (16, 3))),
-    (64, 256, 16, 8, 4): ((2,), (1,), ((16, 3), (16, 4))),
+    (128, 256, 16, 8, 4): ((1,), (1,), ((8, 6), (16, 3), (16, 4))),
+    (128, 128, 16, 8, 4): ((2,), (1,), ((16, 3), (16, 4), (32, 3))),
+    (64, 256, 16, 8, 4): ((2,), (1,), ((16, 3), (16, 4), (32, 3))),
     (64, 128, 16, 8, 4): ((2, 4), (1, 2), ((16, 3), (16, 4), (32, 3), (32, 4))),
     (256, 32, 16, 8, 8): ((2, 4), (1, 2), ((16, 3), (16, 4), (32, 3))),
+    (128, 48, 8, 12, 8): ((2, 4), (1, 2), ((32, 3), (64, 3))),
     (16, 128, 8, 8, 2): ((4, 8), (1,), ((32, 4), (64, 3))),
 }
 
@@ -106,13 +109,17 @@ def candidates(shared_limit: int) -> list[Constants]:
     memory, the safe ones among them."""
     found = [SAFE]
     combined = (
-        (*block, *depth, slices, resident)
+        (*block, *depth, slices, resident, max(depth[0] // slices // part, 1))
         for block, (all_slices, residents, depths) in _BLOCKS.items()
-        for slices, resident, depth in itertools.product(all_slices, residents, depths)
+        for slices, resident, depth, part in itertools.product(
+            all_slices, residents, depths, (4, 2)
+        )
     )
-    for BM, BN, TM, TN, LANES_M, BK, STAGES, slices, resident in combined:
+    for BM, BN, TM, TN, LANES_M, BK, STAGES, slices, resident, copy_at in combined:
         try:
-            one = Constants(BM, BN, BK, TM, TN, LANES_M, STAGES, slices, resident)
+            one = Constants(
+                BM, BN, BK, TM, TN, LANES_M, STAGES, slices, resident, COPY_AT=copy_at
+            )
         except WrongValue:
             continue
         fits = resident * (one.shared_bytes + 1024) <= shared_limit
@@ -137,7 +144,7 @@ def suits(constants: Constants, size: Size) -> bool:
     rows, columns = -(-M // constants.BM), -(-N // constants.BN)
     inside = M * N / (rows * constants.BM * columns * constants.BN)
     small = constants.BM * constants.BN < 128 * 128
-    return inside > 0.25 and rows * columns >= 30 and not (small and rows * columns > 2000)
+    return inside > 0.25 and rows * columns >= 30 and not (small and rows * columns > 4000)
 
 
 @dataclass(frozen=True)
@@ -183,7 +190,8 @@ def tune(sizes: Sequence[Size], file: Path | None = None) -> dict[str, Any]:
         except NoCublas:
             cublas = None
         for built in usable.values():
-            _prove(built, CHECKED)
+            for size in CHECKED:
+                _prove(built, size)
         for size in sizes:
             wanted = {one: built for one, built in usable.items() if suits(one, size)}
             _time_all(size, wanted, cublas, record["times"])
@@ -234,12 +242,14 @@ def build(
 
 
 def choices(times: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each size the constants chosen: of the fastest, within TIE, those with most slices."""
+    """For each size the constants chosen. Of those whose error is no larger than cuBLAS's, if there
+    are any: of the fastest, within TIE, those with most slices."""
     by_size: dict[Size, list[Mapping[str, Any]]] = {}
     for row in times:
         by_size.setdefault(tuple(row["size"]), []).append(row)
     found = []
     for size, rows in by_size.items():
+        rows = [row for row in rows if row.get("error", 0) <= 1] or rows
         fastest = min(row["ms"] for row in rows)
         near = [row for row in rows if row["ms"] <= fastest * (1 + TIE)]
         best = min(near, key=lambda row: (-row["constants"]["SLICES"], row["ms"]))
@@ -249,18 +259,23 @@ def choices(times: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table(record: Mapping[str, Any]) -> str:
-    """The record in columns: for each size the three fastest, and what was chosen."""
+    """The record in columns: for each size the three fastest, and what was chosen. Their largest
+    error is given in those of cuBLAS."""
     lines = [f"{record['card']}, nvcc {record['nvcc']}, {record['date']}"]
     for choice in record["chosen"]:
         size = tuple(choice["size"])
         rows = sorted((r for r in record["times"] if tuple(r["size"]) == size),
                       key=lambda row: row["ms"])  # fmt: skip
         lines.append(f"{size[0]} x {size[1]} x {size[2]}, {len(rows)} candidates")
-        for row in rows[:3]:
-            mark = "  <- chosen" if row["constants"] == choice["constants"] else ""
+        for rank, row in enumerate(rows):
+            chosen = row["constants"] == choice["constants"]
+            if rank >= 3 and not chosen:
+                continue
+            mark = "  <- chosen" if chosen else ""
             share = f"{row['share']:.1%} of cuBLAS" if row.get("share") else ""
+            error = f"error {row['error']:.2f}" if row.get("error") else ""
             rate = gflops(*size, row["ms"]) / 1e3
-            lines.append(f"  {row['ms']:9.4f} ms {rate:6.2f} TFLOP/s  {share:17}"
+            lines.append(f"  {row['ms']:9.4f} ms {rate:6.2f} TFLOP/s  {share:17}{error:12}"
                          f"{Constants(**row['constants'])}{mark}")  # fmt: skip
     return "\n".join(lines)
 
@@ -279,20 +294,34 @@ def _time_all(
     with contextlib.ExitStack() as stack:
         arrays = tuple(stack.enter_context(m) for m in (upload(A), upload(B), allocate((M, N))))
         hasty = {one: _milliseconds(built, arrays, size, True) for one, built in kernels.items()}
-        finalists = sorted(hasty, key=hasty.__getitem__)[:FINALISTS]
+        ranked = sorted(hasty, key=hasty.__getitem__)
+        sliced = [one for one in ranked if one.SLICES >= MANY_SLICES]
+        finalists = list(dict.fromkeys(ranked[:FINALISTS] + sliced[:MORE_FINALISTS]))
         progress = stack.enter_context(Progress(len(finalists)))
-        before = _milliseconds(cublas, arrays, size) if cublas else None
+        exact = A[rows].astype(np.float64) @ B.astype(np.float64)
+
+        def largest_error(subject: Built | Cublas) -> float:
+            subject.launch(*arrays, *size)
+            C = arrays[2].download()[rows]
+            if isinstance(subject, Built):
+                _check(subject.kernel, C, A[rows], B)
+            return float(np.abs(C - exact).max())
+
+        theirs = [_milliseconds(cublas, arrays, size)] if cublas else []
+        bound = largest_error(cublas) if cublas else 0.0
         found = []
         for one in finalists:
             progress.step(f"{M}x{N}x{K} {one}")
-            kernels[one].launch(*arrays, *size)
-            _check(kernels[one].kernel, arrays[2].download()[rows], A[rows], B)
-            found.append((one, _milliseconds(kernels[one], arrays, size)))
-        after = _milliseconds(cublas, arrays, size) if cublas else None
-    theirs = statistics.mean((before, after)) if before and after else None
-    for one, ms in found:
+            error = largest_error(kernels[one])
+            found.append((one, error, _milliseconds(kernels[one], arrays, size)))
+        if cublas:
+            theirs.append(_milliseconds(cublas, arrays, size))
+    for one, error, ms in found:
         row = {"size": list(size), "constants": _dict(one), "ms": round(ms, 5)}
-        times.append(row | ({"share": round(theirs / ms, 4)} if theirs else {}))
+        if cublas:
+            row |= {"share": round(statistics.mean(theirs) / ms, 4),
+                    "error": round(error / bound, 3)}  # fmt: skip
+        times.append(row)
 
 
 def _milliseconds(

@@ -169,13 +169,18 @@ def test_a_kernel_that_stops_working_after_the_first_launch_is_refused(
 ) -> None:  # fmt: skip
     launches = []
 
-    def launch(self: Any, *arguments: Any) -> None:
-        launches.append(arguments)
-        if len(launches) == 1:
-            original(self, *arguments)
+    def launcher(self: Any, *arguments: Any) -> Any:
+        queue = original(self, *arguments)
 
-    original = benchmark.Kernel.launch
-    monkeypatch.setattr(benchmark.Kernel, "launch", launch)
+        def once() -> None:
+            launches.append(arguments)
+            if len(launches) == 1:
+                queue()
+
+        return once
+
+    original = benchmark.Kernel.launcher
+    monkeypatch.setattr(benchmark.Kernel, "launcher", launcher)
     assert benchmark.main(SMALL) == 1
     assert "never launched" in capsys.readouterr().err
     assert len(launches) > 1

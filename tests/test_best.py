@@ -18,14 +18,17 @@ from helpers.kernels import H200_MULTIPROCESSORS, KERNELS, last_percent
 from helpers.memory import allocate, upload
 from helpers.sanitize import sanitize
 
-BIG = Constants()
+BIG = Constants(COPY_AT=8)
 SMALL = Constants(BM=64, BN=128, BK=32, STAGES=3, SLICES=4)
 THIN = Constants(BM=16, BN=128, BK=64, TM=8, LANES_M=2, STAGES=3, SLICES=8)
 NARROW = Constants(BM=256, BN=32, BK=16, LANES_M=8, STAGES=3, SLICES=2)
-EACH = pytest.mark.parametrize("constants", [BIG, SAFE, SMALL, THIN, NARROW], ids=str)
+ODD = Constants(BM=128, BN=48, BK=32, TM=8, TN=12, LANES_M=8, STAGES=3, SLICES=2)
+EACH = pytest.mark.parametrize("constants", [BIG, SAFE, SMALL, THIN, NARROW, ODD], ids=str)
 
-#: (M, N, K): a block, several, ragged ones, N that is no multiple of 4, K below BK and above.
-SIZES = ((1, 1, 1), (35, 79, 19), (128, 256, 16), (300, 700, 129), (200, 260, 36), (129, 4, 33))
+#: (M, N, K): a block, several, ragged ones, N that is no multiple of 4, K below BK and above; a
+#: piece that is only the short tile of K, and a tile that moves back from the last column.
+SIZES = ((1, 1, 1), (35, 79, 19), (128, 256, 16), (300, 700, 129), (200, 260, 36), (129, 4, 33),
+         (256, 512, 20), (130, 516, 37), (70, 640, 9))  # fmt: skip
 
 
 def matrices(M: int, N: int, K: int):
@@ -128,7 +131,7 @@ def test_what_is_no_stream_is_named_and_spoils_no_later_launch(stream) -> None:
 
 def test_every_choice_on_record_is_one_that_the_kernel_accepts() -> None:
     record = recorded()["NVIDIA H200"]
-    assert len(record["chosen"]) == 15
+    assert len(record["chosen"]) == 16
     for choice in record["chosen"]:
         constants = Constants(**choice["constants"])
         assert chosen(*choice["size"]) == constants
@@ -163,7 +166,9 @@ def test_a_card_without_a_record_has_the_safe_constants(monkeypatch) -> None:
         ({"STAGES": 1}, "at least 2 stages"),
         ({"BM": 512, "BN": 512}, "more than 1024"),
         ({"BK": 64}, "bytes of shared memory"),
-        ({"BM": 16, "BN": 128, "TM": 8, "LANES_M": 2, "BK": 8}, "share the copies"),
+        ({"BN": 192}, "share the copies of A"),
+        ({"BK": 24, "STAGES": 3}, "share the copies of B"),
+        ({"COPY_AT": 14}, "COPY_AT is at most 13"),
     ],
 )
 def test_constants_that_do_not_come_out_even_are_refused(wrong, says) -> None:

@@ -227,6 +227,19 @@ class TestEdges:
             KERNELS["naive"].launch(dA, dB, dC, *sizes)  # 200 * 50 is more than a uint8 holds
             assert (dC.download() == 4).all()
 
+    def test_a_launcher_queues_the_product_each_time_it_is_called(self) -> None:
+        A, B, _ = inputs_and_chain(40, 70, 24)
+        for name in ("tiled", "best"):
+            with upload(A) as dA, upload(B) as dB, allocate((40, 70), fill=7) as dC:
+                queue = KERNELS[name].launcher(dA, dB, dC, 40, 70, 24)
+                assert (dC.download() == 7).all()  # nothing yet
+                for _ in range(2):
+                    queue()
+                    assert check_product(dC.download(), A, B)
+                    dC.fill(7)
+                with pytest.raises(ValueError, match="K=0"):
+                    KERNELS[name].launcher(dA, dB, dC, 40, 70, 0)
+
     def test_gpuarrays_of_pycuda_can_be_launched(self) -> None:
         from pycuda import gpuarray
 

@@ -42,6 +42,17 @@ def test_of_what_is_as_fast_the_most_slices_are_chosen() -> None:
     assert [c["constants"]["SLICES"] for c in tune.choices(rows)] == [2, 1]
 
 
+def test_what_errs_more_than_cublas_is_not_chosen_where_there_is_something_else() -> None:
+    size, other = (64, 64, 64), (96, 96, 96)
+    rows = [
+        row(size, 1.0) | {"error": 1.2},
+        row(size, 1.1, STAGES=3) | {"error": 1.0},
+        row(other, 1.0) | {"error": 1.2},
+        row(other, 1.1, STAGES=3) | {"error": 1.1},
+    ]
+    assert [c["constants"]["STAGES"] for c in tune.choices(rows)] == [3, 4]
+
+
 def test_a_record_of_the_same_source_and_compiler_is_gone_on_with() -> None:
     origin = {"card": "a card", "nvcc": "13.0", "date": "2026-01-02", "source": "abc"}
     kept = {**origin, "date": "2026-01-01", "left_out": [1], "times": [2], "chosen": [3]}
@@ -66,7 +77,7 @@ def test_the_record_says_of_which_source_and_compiler_it_is_and_chooses_by_its_t
 def test_the_table_names_what_was_chosen() -> None:
     text = tune.table(recorded()["NVIDIA H200"])
     assert text.startswith("NVIDIA H200, nvcc 13.0")
-    assert text.count("<- chosen") == 15
+    assert text.count("<- chosen") == 16
     assert "% of cuBLAS" in text
 
 
