@@ -85,6 +85,11 @@ class Loop:
         return sum(most > 1 for _, most in self.ffmas)
 
     @property
+    def held(self) -> int:
+        """Cycles of a round in which ptxas lets the warp start nothing."""
+        return sum(i.wait - 1 for i in self.code)
+
+    @property
     def cycles(self) -> int:
         """Cycles of a scheduler for a round of one warp."""
         return cycles_of(self.code)
@@ -131,6 +136,11 @@ class Banks:
         return self.loop.conflicts
 
     @property
+    def held(self) -> int:
+        """Cycles of a round in which ptxas lets the warp start nothing."""
+        return self.loop.held
+
+    @property
     def share(self) -> float:
         """FFMAs by all instructions."""
         return self.loop.share
@@ -143,12 +153,12 @@ class Banks:
     def __str__(self) -> str:
         rows = [f"{self.kernel}, machine code for {self.arch}",
                 f"{'loop at':>9}{'instructions':>14}{'FFMA':>7}{'share':>8}{'.reuse':>8}"
-                f"{'conflicts':>11}{'cycles/FFMA':>13}"]  # fmt: skip
+                f"{'conflicts':>11}{'held':>7}{'cycles/FFMA':>13}"]  # fmt: skip
         for loop in self.loops:
             mark = "  <-" if loop is self.loop and len(self.loops) > 1 else ""
             rows.append(f"{loop.code[0].address:>#9x}{loop.instructions:>14,}{loop.ffma:>7,}"
                         f"{loop.share:>8.1%}{loop.reused:>8,}{loop.conflicts:>11,}"
-                        f"{loop.cycles_per_ffma:>13.2f}{mark}")  # fmt: skip
+                        f"{loop.held:>7,}{loop.cycles_per_ffma:>13.2f}{mark}")  # fmt: skip
         return "\n".join(rows)
 
     def listing(self, first: int = 12, start: int = 0) -> str:

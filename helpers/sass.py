@@ -6,6 +6,10 @@
 Each instruction knows the line of the PTX that it was made from: ptxas -lineinfo writes a table of
 them, ``.nv_debug_line_sass``, and ``nvdisasm -gp`` prints it.  Its line in the .cu file is that of
 the PTX instruction, by the same rule as the engine's counters (`helpers.simt.ptx`).
+
+It also knows how many cycles its warp starts nothing after it at least: ptxas counts on that where
+a result is always there in time. Four bits of each instruction say so, from bit 105 on, since
+compute capability 7.0. NVIDIA documents nothing of it; found by Jia et al., arXiv:1804.06826.
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ _INSTRUCTION = re.compile(
     r"\s+/\*(?P<address>[0-9a-f]+)\*/\s+(?:@(?P<predicate>!?\w+)\s+)?(?P<opcode>[A-Z][\w.]*)"
     r"\s*(?P<operands>.*?)\s*;"
 )
+#: The second half of an instruction's 128 bits, as nvdisasm -hex writes it below the first.
+_SECOND_HALF = re.compile(r"\s+/\* 0x(?P<bits>[0-9a-f]{16}) \*/$")
 _LABEL = re.compile(r"(?P<name>\.L_\w+):$")
 _PTX_LINE = re.compile(r'\s*//## File "\.nv_debug_ptx_txt", line (?P<line>\d+)')
 _TARGET = re.compile(r"\.L_\w+")
@@ -51,6 +57,7 @@ class SassInstruction:
     file: str  # the .cu file as the PTX names it; "" if unknown
     line: int  # in that file, from 1; 0 if unknown
     block: int  # the basic block it is in; 0 is the function's first
+    wait: int = 1  # cycles until its warp may start the next one, if nothing else holds it back
 
     @property
     def text(self) -> str:
@@ -95,7 +102,7 @@ def disassemble(
         source, cubin = Path(folder, "image.ptx"), Path(folder, "cubin")
         source.write_text(ptx_text)
         _run([found.ptxas, f"-arch={arch}", "-lineinfo", *options, source, "-o", cubin])
-        listing = _run([nvdisasm, "-c", "-gp", cubin])
+        listing = _run([nvdisasm, "-c", "-hex", "-gp", cubin])
     return tuple(_functions(listing, arch, _places(ptx_text)))
 
 
@@ -158,7 +165,9 @@ def _functions(listing: str, arch: str, places: dict[int, tuple[str, int]]) -> l
         elif found := _LABEL.match(text):
             rows.append(found["name"])
         elif found := _INSTRUCTION.match(text):
-            rows.append((found, ptx_line))
+            rows.append((found, ptx_line, 0))
+        elif (found := _SECOND_HALF.match(text)) and rows:
+            rows[-1] = (*rows[-1][:2], int(found["bits"], 16))
     finish()
     return result
 
@@ -175,7 +184,7 @@ def _function(name: str, arch: str, rows: list, places: dict[int, tuple[str, int
             continue
         if fresh:
             blocks.append([])
-        found, ptx_line = row
+        found, ptx_line, bits = row
         file, line = places.get(ptx_line, ("", 0))
         instruction = SassInstruction(
             int(found["address"], 16),
@@ -186,6 +195,7 @@ def _function(name: str, arch: str, rows: list, places: dict[int, tuple[str, int
             file,
             line,
             len(blocks) - 1,
+            max(bits >> 41 & 15, 1),
         )
         blocks[-1].append(instruction)
         fresh = instruction.opcode.partition(".")[0] in _ENDS

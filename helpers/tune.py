@@ -14,6 +14,9 @@ With --json the file is read first, and what is in it of the same card, nvcc and
 measured again: a run that was interrupted goes on. helpers.best chooses by this file: no constants
 whose error is larger than cuBLAS's where there are others, and of those within TIE of the fastest
 the ones with the most slices, whose rounding errors are smallest.
+
+Beside it, helpers/data/loop_forms.json keeps what was tried with the loop itself: what was counted
+in its machine code, what was expected of it, and what came of it.
 """
 
 from __future__ import annotations

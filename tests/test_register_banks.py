@@ -78,7 +78,9 @@ def test_figures_of_a_loop() -> None:
     loop = Loop(tuple(code("FFMA R10, R0, R4.reuse, R10", "FFMA R11, R0, R4, R11",
                            "LDS R20, [R30]", "FFMA R9, R1, 2, R8")))  # fmt: skip
     assert (loop.instructions, loop.ffma, loop.reused, loop.conflicts) == (4, 3, 1, 1)
-    assert loop.share == 0.75
+    assert loop.share == 0.75 and loop.held == 0
+    waits = [dataclasses.replace(i, wait=n) for n, i in enumerate(loop.code, 1)]
+    assert Loop(tuple(waits)).held == 1 + 2 + 3
 
 
 def test_the_code_is_what_nvcc_makes_for_the_card(tmp_path: Path) -> None:
@@ -154,7 +156,7 @@ def test_sums_one_element_further_on_have_fewer_conflicts(tmp_path: Path) -> Non
     (tmp_path / "in_place.cu").write_text(in_place)
     before = register_banks(dataclasses.replace(best, file=tmp_path / "in_place.cu"))
     after = register_banks(best)
-    assert after.ffma == before.ffma == 8 * 16 * 8
+    assert after.ffma == before.ffma == 16 * 16 * 8
     assert after.conflicts < 0.3 * after.ffma < 0.7 * before.ffma < before.conflicts
 
 

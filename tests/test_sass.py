@@ -173,6 +173,18 @@ def test_ptxas_refusing_the_ptx_is_an_error_with_its_words(text):
         disassemble(text, "sm_70x")
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_an_ffma_waits_four_cycles_for_the_one_whose_result_it_needs(arch) -> None:
+    """Four: measured by Jia et al. (arXiv:1804.06826) on Volta, and the same since."""
+    chain = "x = x * a + b; " * 8
+    source = f"""extern "C" __global__ void chain(float *o, float a, float b)
+    {{ float x = o[threadIdx.x]; {chain} o[threadIdx.x] = x; }}"""
+    found = function(ptx_of(source), "chain", arch).instructions
+    waits = [i.wait for i in found if i.opcode == "FFMA"]
+    assert waits[:-1] == [4] * 7  # the last one's result is stored, which may wait longer
+    assert {i.wait for i in found} <= set(range(1, 16))
+
+
 def test_without_nvdisasm_the_error_says_what_to_do(text, monkeypatch):
     monkeypatch.setattr("helpers.toolkit.find_nvdisasm", lambda toolkit: None)
     with pytest.raises(SassError, match="make setup"):
