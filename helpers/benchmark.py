@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--kernels", type=_names, help=f"default: {','.join(DEFAULT_KERNELS)}")
-    parser.add_argument("--sizes", type=_sizes, help="n or MxNxK, with commas between them")
+    parser.add_argument("--sizes", type=sizes_of_text, help="n or MxNxK, with commas between them")
     parser.add_argument("--modes", type=_modes, default=MODES[:2], help="default: queued,alone")
     parser.add_argument("--seconds", type=_seconds, help="of timing for each row")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
@@ -161,7 +161,7 @@ def sweep(
         "compute_capability": f"{major}.{minor}",
         "driver": _driver_version(meter),
         "driver_cuda": _dotted(cuda.get_driver_version()),
-        "nvcc": _nvcc_version(),
+        "nvcc": nvcc_version(),
         "cublas": cublas.version if cublas else None,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "l2_bytes": card.l2_bytes,
@@ -467,7 +467,7 @@ def _driver_version(meter: Meter) -> str | None:
     return _output_of(query).splitlines()[0]  # one line for each GPU
 
 
-def _nvcc_version() -> str:
+def nvcc_version() -> str:
     from helpers.toolkit import require_toolkit
 
     text = _output_of([str(require_toolkit().nvcc), "--version"])
@@ -513,7 +513,7 @@ def _names(text: str) -> list[str]:
     return names
 
 
-def _sizes(text: str) -> list[Size]:
+def sizes_of_text(text: str) -> list[Size]:
     sizes = []
     for word in filter(None, re.split(r"[,\s]+", text)):
         parts = word.lower().split("x")

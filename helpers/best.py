@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.errors import WrongType, WrongValue
+from helpers.sizes import checked_size
 
 RECORD = Path(__file__).resolve().parent / "data" / "tuning.json"
 MAX_THREADS = 1024
@@ -132,11 +133,7 @@ def chosen(M: int, N: int, K: int, card: str | None = None) -> Constants:
 
     Raises WrongType or WrongValue for what is no size, and for a record that cannot be read.
     """
-    for name, size in (("M", M), ("N", N), ("K", K)):
-        if not isinstance(size, numbers.Integral) or isinstance(size, bool):
-            raise WrongType(f"{name}={size!r} is a {type(size).__name__}: give an integer")
-        if size < 1:
-            raise WrongValue(f"{name}={size}: at least 1")
+    M, N, K = (checked_size(*side) for side in (("M", M), ("N", N), ("K", K)))
     _check_card(card)
     found = _choices(card)
     alike = [c for c in found if (c[0][1] % 4 == 0) == (N % 4 == 0)] or found

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import numbers
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from helpers.best import Constants, chosen
 from helpers.cards import CARDS
 from helpers.errors import WrongType, WrongValue
 from helpers.memory import allocate, driver, upload
+from helpers.sizes import MAX_SIZE, checked_size
 from helpers.timing import backend
 
 CUDA_FOLDER = Path(__file__).resolve().parent.parent / "cuda"
@@ -33,8 +33,6 @@ CUDA_FOLDER = Path(__file__).resolve().parent.parent / "cuda"
 MAX_GRID_Y = 65535
 DEFAULT_SHARED_BYTES = 48 * 1024  # a kernel must ask for more (the same guide)
 STAGE_BYTES = 24_832  # of shared memory, for each stage of the kernel "pipelined"
-# Indices in the kernels are 32-bit integers, and the last block or tile reaches past the edge.
-MAX_SIZE = 2**31 - 1024
 H200_MULTIPROCESSORS = CARDS["H200"].multiprocessors
 
 
@@ -64,7 +62,7 @@ class Kernel:
 
         Raises TypeError or ValueError for what is no size, or more than the device can launch.
         """
-        M, N = _checked_size("M", M), _checked_size("N", N)
+        M, N = checked_size("M", M), checked_size("N", N)
         if self.blocks:
             return self.blocks, 1, 1
         rows, columns = -(-M // self.tile[0]), -(-N // self.tile[1])
@@ -110,7 +108,7 @@ class Kernel:
         Arguments, and what is raised, as for `launch`; the caller keeps the arrays.
         """
         grid = self.grid(M, N)
-        M, N, K = int(M), int(N), _checked_size("K", K)
+        M, N, K = int(M), int(N), checked_size("K", K)
         function = self.function()
         arguments = checked_addresses(dA, dB, dC, M, N, K) + [np.int32(n) for n in (M, N, K)]
         if stream is not None and not isinstance(stream, driver().Stream):
@@ -150,7 +148,7 @@ class Best(Kernel):
 
     def at(self, M: int, N: int, K: int) -> Kernel:
         """The kernel with the constants for that size."""
-        M, N, K = (_checked_size(*size) for size in (("M", M), ("N", N), ("K", K)))
+        M, N, K = (checked_size(*size) for size in (("M", M), ("N", N), ("K", K)))
         return _best_at(M, N, K, *_card())
 
     def launcher(
@@ -171,7 +169,7 @@ def last_percent(constants: Constants, blocks: int | None = None) -> Kernel:
                         "or chosen(M, N, K)")  # fmt: skip
     if blocks is None:
         blocks = _card()[1] * constants.RESIDENT
-    blocks = _checked_size("blocks", blocks)
+    blocks = checked_size("blocks", blocks)
     return Kernel(
         f"best_{constants.BM}x{constants.BN}x{constants.BK}",
         CUDA_FOLDER / "09_last_percent.cu",
@@ -277,7 +275,7 @@ def check_matrix(name: str, matrix: Any) -> None:
 
 def checked_addresses(dA: Any, dB: Any, dC: Any, M: int, N: int, K: int) -> list[np.uintp]:
     """The device addresses of a product's matrices; TypeError or ValueError as `Kernel.launch`."""
-    M, N, K = _checked_size("M", M), _checked_size("N", N), _checked_size("K", K)
+    M, N, K = checked_size("M", M), checked_size("N", N), checked_size("K", K)
     addresses = [
         _checked_address(*argument)
         for argument in (("dA", dA, (M, K)), ("dB", dB, (K, N)), ("dC", dC, (M, N)))
@@ -295,7 +293,7 @@ def tiled(tile: int, name: str = "tiled") -> Kernel:
 
     name: "tiled" or one of the kernels of lesson 3.
     """
-    size = _checked_size("tile", tile)
+    size = checked_size("tile", tile)
     if size > 32:
         raise WrongValue(f"tile={tile}: a block of {size}² threads is more than the 1024 allowed")
     return dataclasses.replace(
@@ -311,7 +309,7 @@ def register_tile(BM: int = 128, BN: int = 128, BK: int = 8, TM: int = 8, TN: in
     """Lesson 6's tile with other constants: a block computes BM x BN elements of C and goes BK
     along K in a step, a thread computes TM x TN. Raises ValueError for what no block can be."""
     sizes = {"BM": BM, "BN": BN, "BK": BK, "TM": TM, "TN": TN}
-    sizes = {name: _checked_size(name, size) for name, size in sizes.items()}
+    sizes = {name: checked_size(name, size) for name, size in sizes.items()}
     if BM % TM or BN % TN:
         raise WrongValue(f"BM={BM} and BN={BN} must be multiples of TM={TM} and TN={TN}")
     if BM // TM * (BN // TN) > 1024:
@@ -328,7 +326,7 @@ def register_tile(BM: int = 128, BN: int = 128, BK: int = 8, TM: int = 8, TN: in
 
 def pipelined(stages: int) -> Kernel:
     """The kernel "pipelined" with another number of stages, compiled with -DSTAGES=stages."""
-    count = _checked_size("stages", stages)
+    count = checked_size("stages", stages)
     usual = KERNELS["pipelined"]
     if count < 2:
         raise WrongValue(f"stages={stages}: at least 2, one to compute with and one to be filled")
@@ -376,14 +374,6 @@ def _transpose_hint(A: NDArray[Any], B: NDArray[Any]) -> str:
     if A.shape[0] == B.shape[0]:
         return "for A transposed times B write np.ascontiguousarray(A.T)"
     return "give A of shape (M, K) and B of shape (K, N)"
-
-
-def _checked_size(name: str, size: Any) -> int:
-    if not isinstance(size, numbers.Integral) or isinstance(size, bool):
-        raise WrongType(f"{name}={size!r} is a {type(size).__name__}: give an integer")
-    if not 1 <= size <= MAX_SIZE:
-        raise WrongValue(f"{name}={size} is outside 1 to {MAX_SIZE:,}")
-    return int(size)
 
 
 def _checked_address(name: str, memory: Any, shape: tuple[int, int]) -> np.uintp:

@@ -71,8 +71,9 @@ def steps(upto: int | None = None) -> list[str]:
     number that is no lesson's, WrongType for what is no integer."""
     if upto is not None:
         _check_integer("upto", upto)
-    if upto is not None and upto < 1:
-        raise WrongValue(f"upto={upto}: there is no lesson {upto}")
+    last = max(kernel.lesson for kernel in KERNELS.values())
+    if upto is not None and not 1 <= upto <= last:
+        raise WrongValue(f"upto={upto}: there is no lesson {upto}; the last one is {last}")
     return [
         name for name, kernel in KERNELS.items()
         if (name in FIRST_STEPS or kernel.lesson >= _FROM) and (not upto or kernel.lesson <= upto)

@@ -252,7 +252,7 @@ def _draw(found: Occupancy) -> Picture:
 
     limits = LIMITS[found.capability]
     across = limits.warps // QUARTERS
-    figure = plots._figure(10, 3.4)
+    figure = plots.blank_figure(10, 3.4)
     axes = figure.subplots()
     colours = (plots.SKY, plots.ORANGE, plots.GREEN, plots.BLUE)
     for warp in range(limits.warps):

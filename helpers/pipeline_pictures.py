@@ -25,7 +25,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from helpers.errors import WrongType, WrongValue
 from helpers.kernels import Kernel
-from helpers.plots import INK, LINE, ORANGE, SKY, VERMILION, Picture, _figure
+from helpers.plots import INK, LINE, ORANGE, SKY, VERMILION, Picture, blank_figure
 from helpers.products import product
 
 LOAD, STORE_PART, COMPUTE = "load", "store", "compute"
@@ -187,7 +187,7 @@ def pipelines(
              pipeline(tiles, latency, stages(kernel))]  # fmt: skip
     end = max(schedule.end for schedule in drawn)
     rows = [len(schedule.rows) for schedule in drawn]
-    figure = _figure(12, 0.42 * sum(rows) + 0.75 * len(drawn) + 0.6)
+    figure = blank_figure(12, 0.42 * sum(rows) + 0.75 * len(drawn) + 0.6)
     every = figure.subplots(len(drawn), height_ratios=[n + 1.1 for n in rows])
     for axes, schedule in zip(every, drawn, strict=True):
         _draw(axes, schedule, end)

@@ -97,7 +97,8 @@ def tile_loads(
 # --- drawing -----------------------------------------------------------------------------------
 
 
-def _figure(width: float, height: float) -> Figure:
+def blank_figure(width: float, height: float) -> Figure:
+    """An empty figure in the pictures' style; width and height in inches."""
     return Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
 
 
@@ -139,7 +140,7 @@ def thread_mapping(M: int = 6, N: int = 10, block: tuple[int, int] = (4, 4)) -> 
     bx, by = block
     gx, gy = -(-N // bx), -(-M // by)
     threads, idle = gx * bx * gy * by, gx * bx * gy * by - M * N
-    figure = _figure(10, 10 * (gy * by + 2.2) / (gx * bx + 1.3))
+    figure = blank_figure(10, 10 * (gy * by + 2.2) / (gx * bx + 1.3))
     axes = figure.subplots()
     for row in range(gy * by):
         for col in range(gx * bx):
@@ -169,7 +170,7 @@ def thread_mapping(M: int = 6, N: int = 10, block: tuple[int, int] = (4, 4)) -> 
 def coalescing(N: int = 40, K: int = 40, k: int = 3) -> Picture:
     """What one warp loads from A and B in one step, in both naive kernels, with its sectors."""
     shown = {"naive": 5, "naive_uncoalesced": 33}  # rows of A and B in the picture
-    figure = _figure(10, 7)
+    figure = blank_figure(10, 7)
     grid = figure.subplots(2, 2, height_ratios=[rows + 7 for rows in shown.values()])
     count = {}
     for axes_row, (kernel, rows) in zip(grid, shown.items(), strict=True):
@@ -237,7 +238,7 @@ def tiled_step(
     corner = {"A": (depth + gap, 0.0), "B": (0.0, depth + gap), "C": (depth + gap, depth + gap)}
     now = _Step({"A": (M, K), "B": (K, N), "C": (M, N)}, corner, tile_loads(tile, block, step),
                 tile, block, step, steps)
-    figure = _figure(10, 10 * (depth + gap + rows + 2.7) / (depth + gap + cols + 0.4))
+    figure = blank_figure(10, 10 * (depth + gap + rows + 2.7) / (depth + gap + cols + 0.4))
     axes = figure.subplots()
     for name in corner:
         _tiled_matrix(axes, now, name)

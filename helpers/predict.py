@@ -56,7 +56,7 @@ from helpers import one_access, reuse
 from helpers.cards import CARDS, Card, card
 from helpers.errors import WrongType, WrongValue
 from helpers.issue import issue
-from helpers.kernels import BY_TILE, Kernel, _checked_size, check_by_tile
+from helpers.kernels import BY_TILE, Kernel, check_by_tile
 from helpers.occupancy import Occupancy, occupancy
 from helpers.plausible import fills
 from helpers.products import product
@@ -67,6 +67,7 @@ from helpers.sass import SassError, disassemble
 from helpers.simt import ptx
 from helpers.simt.counts import AccessCount, BlockCount
 from helpers.simt.rules import LANES, LINE
+from helpers.sizes import checked_size
 from helpers.toolkit import ToolkitError
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def predict(kernel: Any, M: int, N: int, K: int, on: str | Card = "H200") -> Pre
     kernel = product(kernel)
     check_by_tile(kernel)
     gpu = on if isinstance(on, Card) else named(on)
-    _checked_size("K", K)
+    checked_size("K", K)
     x, y, _ = kernel.grid(M, N)
     here = occupancy(kernel, gpu.capability)
     if not here.blocks:
@@ -302,7 +303,7 @@ def _latency(
 def _draw(found: Prediction) -> Picture:
     from helpers import plots  # numbers alone need no matplotlib
 
-    figure = plots._figure(10, 4.2)
+    figure = plots.blank_figure(10, 4.2)
     axes = figure.subplots()
     longest = found.ms
     for row, term in enumerate(found.terms):

@@ -72,10 +72,17 @@ class Record:
                 return row
         where = f"n={size}" if isinstance(size, int) else f"M={M}, N={N}, K={K}"
         way = "" if mode == "queued" else f" ({mode})"
-        raise NotOnRecord(
-            f"no time of kernel {kernel!r} at {where}{way} on record: there are "
-            f"{', '.join(self.kernels)} at n = {', '.join(map(str, self.sizes))}"
+        its = dict.fromkeys(
+            f"{row['M']} x {row['N']} x {row['K']}"
+            for row in self.content["times"]
+            if row["kernel"] == kernel and row["mode"] == mode
         )
+        raise NotOnRecord(
+            f"no time of kernel {kernel!r} at {where}{way} on record: there are those at "
+            f"{', '.join(its)}" if its else
+            f"no time of kernel {kernel!r}{way} on record: there are those of "
+            f"{', '.join(self.kernels)}"
+        )  # fmt: skip
 
     def ms(self, kernel: str, n: int | Sequence[int], mode: str = "queued") -> float:
         """Median time of one launch in milliseconds; n, mode, KeyError: see `row`."""

@@ -25,13 +25,14 @@ from helpers import benchmark, reuse
 from helpers.cards import CARDS, Card, this_card
 from helpers.ceilings import Ceilings, measure_ceilings
 from helpers.errors import WrongType, WrongValue
-from helpers.kernels import BY_TILE, Kernel, _checked_size, check_by_tile
+from helpers.kernels import BY_TILE, Kernel, check_by_tile
 from helpers.occupancy import occupancy
 from helpers.plausible import flops_of
 from helpers.predict import SECTOR, work
 from helpers.products import product
 from helpers.recorded import Record, h200
 from helpers.simt.rules import LINE
+from helpers.sizes import checked_size
 from helpers.timing import backend, gflops
 
 if TYPE_CHECKING:
@@ -104,10 +105,12 @@ def roofline(
     milliseconds, where they have been measured already. Raises KeyError for what is not on record,
     TypeError or ValueError for what is no size or kernel.
     """
-    _checked_size("n", n)
+    checked_size("n", n)
     if isinstance(kernels, str):
         raise WrongType(f"kernels={kernels!r} is no list: write [{kernels!r}]")
     chosen = None if kernels is None else [product(kernel) for kernel in kernels]
+    for kernel in chosen or []:
+        check_by_tile(kernel)
     if backend() == "cpu":
         return recorded_roofline(h200(), n, chosen)
     card = this_card()
@@ -174,7 +177,7 @@ def _draw(found: Roofline, levels: Sequence[str]) -> Picture:
     left = min(p.intensity for p in points) / 2
     right = max(max(p.intensity for p in points), found.peak / min(found.rates.values())) * 4
     peak = found.peak / 1e12
-    figure = plots._figure(10, 6.6)
+    figure = plots.blank_figure(10, 6.6)
     axes = figure.subplots()
     colours = dict(zip(LEVELS, (plots.BLUE, plots.GREEN, plots.VERMILION), strict=True))
     lines = dict(zip(LEVELS, ("-", "--", ":"), strict=True))

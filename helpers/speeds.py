@@ -34,7 +34,7 @@ def speeds(
     found, recorded = _content(found, recorded)
     names, rows = _squares(found, kernels, mode)
     unit, scale = ("TFLOP/s", 1) if max(row["tflops"] for row in rows) >= 1 else ("GFLOP/s", 1000)
-    figure = plots._figure(10, 5.8)
+    figure = plots.blank_figure(10, 5.8)
     axes = figure.subplots()
     for k, name in enumerate(names):
         mine = sorted((row for row in rows if row["kernel"] == name), key=lambda row: row["M"])

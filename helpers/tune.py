@@ -41,14 +41,22 @@ from typing import Any
 
 import numpy as np
 
-from helpers.benchmark import NoFigure, _nvcc_version, _sizes, check_target, exclusive, json_text
+from helpers.benchmark import (
+    NoFigure,
+    check_target,
+    exclusive,
+    json_text,
+    nvcc_version,
+    sizes_of_text,
+)
 from helpers.best import SAFE, Constants, read_record
 from helpers.check import check_product
 from helpers.cublas import Cublas, NoCublas
 from helpers.errors import Told, WrongType, WrongValue
-from helpers.kernels import Kernel, _checked_size, allow_shared, last_percent
+from helpers.kernels import Kernel, allow_shared, last_percent
 from helpers.memory import DeviceArray, allocate, driver, upload
 from helpers.progress import Progress
+from helpers.sizes import checked_size
 from helpers.timing import backend, gflops
 
 COMMAND = "python -m helpers.tune"
@@ -87,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Tune; the exit status is 0, or 1 when a result is wrong or there is no GPU."""
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--sizes", type=_sizes, help="n or MxNxK, with commas between them")
+    parser.add_argument("--sizes", type=sizes_of_text, help="n or MxNxK, with commas between them")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the record to FILE")
     options = parser.parse_args(arguments)
     try:
@@ -132,11 +140,11 @@ def candidates(shared_limit: int) -> list[Constants]:
     return list(dict.fromkeys(found))
 
 
-def checked_size(size: Any) -> Size:
+def three_sizes(size: Any) -> Size:
     """M, N and K as Python's integers. Raises WrongType or WrongValue for what is no size."""
     if isinstance(size, str) or not isinstance(size, Sequence) or len(size) != 3:
         raise WrongType(f"size {size!r}: give M, N and K, as in (1024, 1024, 1024)")
-    M, N, K = (_checked_size(*side) for side in zip("MNK", size, strict=True))
+    M, N, K = (checked_size(*side) for side in zip("MNK", size, strict=True))
     return M, N, K
 
 
@@ -172,7 +180,7 @@ def tune(sizes: Sequence[Size], file: Path | None = None) -> dict[str, Any]:
     before anything is compiled WrongValue or WrongType for a size that no constants suit, or a file
     that holds something else.
     """
-    sizes = [checked_size(size) for size in sizes]
+    sizes = [three_sizes(size) for size in sizes]
     records = read_record(file) if file and file.exists() else {}
     cuda = driver()
     device = cuda.Context.get_device()
@@ -184,6 +192,7 @@ def tune(sizes: Sequence[Size], file: Path | None = None) -> dict[str, Any]:
                              "few tiles to fill a GPU; give a larger one")  # fmt: skip
     arch = f"sm_{''.join(map(str, device.compute_capability()))}"
     record = begun(records.get(device.name()), _origin(next(iter(kernels.values()))))
+    check_rows(record, file)
     records[device.name()] = record
     usable = dict(build(kernels, arch, record))
     with contextlib.ExitStack() as stack:
@@ -209,6 +218,19 @@ def begun(record: Mapping[str, Any] | None, origin: Mapping[str, Any]) -> dict[s
     if record and all(record.get(key) == origin[key] for key in ("nvcc", "source")):
         return dict(record)
     return {**origin, "left_out": [], "times": [], "chosen": []}
+
+
+def check_rows(record: Mapping[str, Any], file: Path | None) -> None:
+    """Raise WrongValue for a record to go on with whose times cannot be read."""
+    for row in record["times"]:
+        try:
+            three_sizes(row["size"])
+            Constants(**row["constants"])
+            if not row["ms"] > 0 or not row.get("error", 0) >= 0:
+                raise WrongValue("no time, or no error")
+        except (KeyError, TypeError, ValueError) as error:
+            raise WrongValue(f"{file}: {error!r} in the row {row!r}; take the row out, or give "
+                             "another file") from None  # fmt: skip
 
 
 def build(
@@ -374,7 +396,7 @@ def _origin(kernel: Kernel) -> dict[str, Any]:
     digest = hashlib.sha256(kernel.file.read_bytes()).hexdigest()[:16]
     return {
         "card": driver().Context.get_device().name(),
-        "nvcc": _nvcc_version(),
+        "nvcc": nvcc_version(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "source": digest,
     }

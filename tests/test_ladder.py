@@ -103,6 +103,7 @@ def test_the_picture_names_card_date_and_every_share() -> None:
     ({"kernels": "tiled"}, WrongType, r"write \['tiled'\]"),
     ({"kernels": ["tilde"]}, WrongValue, "there is no kernel 'tilde'"),
     ({"upto": 0}, WrongValue, "there is no lesson 0"),
+    ({"upto": 99}, WrongValue, "there is no lesson 99; the last one is 9"),
     ({"live": True}, WrongType, "what helpers.benchmark.sweep returns"),
     ({"live": 3}, WrongType, "not what helpers.benchmark.sweep returns"),
     ({"live": {"times": [{}]}}, WrongType, "not what helpers.benchmark.sweep returns"),

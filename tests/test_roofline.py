@@ -123,9 +123,11 @@ def test_wrong_arguments_are_told() -> None:
         roofline(1024, "tiled")
     with pytest.raises(ValueError, match="no kernel 'tilde'"):
         roofline(1024, ["tilde"])
+    with pytest.raises(ValueError, match="its blocks share all tiles of C"):
+        roofline(1024, [KERNELS["best"]])
     content = dict(h200().content) | {"ceilings": None}
     found = recorded_roofline(Record(content), 1024, [KERNELS["tiled"]])
     with pytest.raises(ValueError, match="level='L2 cache' has no measured rate here: there are L"):
         found.picture("L2 cache")
-    with pytest.raises(KeyError, match="no time of kernel 'mine' at n=1024"):
+    with pytest.raises(KeyError, match="no time of kernel 'mine' on record: there are those of"):
         recorded_roofline(h200(), 1024, [dataclasses.replace(KERNELS["tiled"], name="mine")])

@@ -124,3 +124,19 @@ def test_there_is_no_tuning_on_the_cpu_driver(autoinit, capsys) -> None:
         pytest.skip("a GPU is there")
     assert tune.main(["--sizes", "64"]) == 1
     assert "this is the CPU driver" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [
+    {"size": [64, 64]}, {"size": [64, 64, 0]}, {"ms": -1.0}, {"ms": "fast"}, {"constants": None},
+    {"constants": {"BM": 100}}, {"error": "none"},
+])  # fmt: skip
+def test_a_row_of_a_record_that_cannot_be_read_is_named(tmp_path, wrong) -> None:
+    good = row((64, 64, 64), 1.0)
+    tune.check_rows({"times": [good]}, tmp_path)
+    with pytest.raises(WrongValue, match="in the row") as error:
+        tune.check_rows({"times": [good, good | wrong]}, tmp_path / "mine.json")
+    assert "mine.json" in str(error.value)
+    lacking = {name: value for name, value in good.items() if name not in wrong}
+    if "error" not in wrong:
+        with pytest.raises(WrongValue, match="KeyError"):
+            tune.check_rows({"times": [lacking]}, tmp_path)
