@@ -5,21 +5,23 @@
 //
 // What changed against matmul_pipelined in 08_pipeline.cu:
 //
-//   edges      cost nothing in the loop. Past the last row the last one is copied again, and what
-//              comes of it is not stored. A tile that would reach past the last column moves back
-//              to end with it. Where BK does not divide K, the first tile is the short one: zeros,
-//              then the first K % BK of each row. Past the last tile the last one is copied again,
-//              which is cheaper than a comparison, and is never read.
+//   edges      need no comparison for a copy in the loop. Past the last row the last one is copied
+//              again, and what comes of it is not stored. Where rows of B are copied by float4, a
+//              tile that would reach past the last column moves back to end with it; else the last
+//              column, too, is copied again. Where BK does not divide K, the first tile is the
+//              short one: zeros, then the first K % BK of each row. Past the last tile the last one
+//              is copied again, and no sum uses it.
 //   blocks     go through C in groups of GROUP rows of tiles: those that run at one time read fewer
 //              different rows and columns, and find them in the L2 cache.
 //   stream-K   as many blocks as the card can run at once share all the work evenly. A tile of C
 //              may be begun by one block and finished by the next, which goes on from the sums
 //              that the first has left.
-//   sliced-K   with SLICES > 1 the warps of a block share each step along K: more warps for a small
-//              tile. Their sums are added at the end.
+//   sliced-K   with SLICES > 1 the warps of a block share each tile along K: more warps for a small
+//              tile of C. Their sums are added at the end.
 //   registers  the sums lie where an FMA finds its operands in different banks (see `shifted`).
-//   copies     are few instructions, all in a few of the steps along K: whatever comes between FMAs
-//              makes them read an operand again that they would have kept.
+//   copies     are few instructions, all in a few of the steps along K, and not in the first ones:
+//              there ptxas would load the next elements of A and B late, and hold the warp back
+//              for them.
 //
 // Without slices the sum of each element is added up in the same order as ever, so the results are
 // the same. With them, each slice has the sum of its own, always the same, part of K.
@@ -53,7 +55,7 @@
 #define SLICES 1       // parts of BK, each computed by warps of its own
 #endif
 #ifndef COPY_AT
-#define COPY_AT (BK / SLICES / 2)                  // the first step in which copies are started
+#define COPY_AT (STEPS > 4 ? STEPS / 2 : 1)        // the first step in which copies are started
 #endif
 #ifndef BLOCKS
 #define BLOCKS 132     // of the grid: as many as the card has multiprocessors, times RESIDENT

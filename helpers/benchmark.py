@@ -468,6 +468,7 @@ def _driver_version(meter: Meter) -> str | None:
 
 
 def nvcc_version() -> str:
+    """nvcc's release, "13.0.88", or all that it says of itself if that is not in it."""
     from helpers.toolkit import require_toolkit
 
     text = _output_of([str(require_toolkit().nvcc), "--version"])
@@ -514,6 +515,7 @@ def _names(text: str) -> list[str]:
 
 
 def sizes_of_text(text: str) -> list[Size]:
+    """The (M, N, K) that a command line names: "1024,16x16384x4096". Raises what argparse tells."""
     sizes = []
     for word in filter(None, re.split(r"[,\s]+", text)):
         parts = word.lower().split("x")

@@ -26,7 +26,7 @@ from helpers.sizes import checked_size
 
 RECORD = Path(__file__).resolve().parent / "data" / "tuning.json"
 MAX_THREADS = 1024
-MAX_GROUP = 1024  # rows of tiles: a group of 2**21 columns of them can be counted in an int
+MAX_TILE = 1024  # rows or columns: a multiple of it behind MAX_SIZE is still an int
 #: Dynamic shared memory of a block on compute capability 9.0 (CUDA Programming Guide, technical
 #: specifications: 227 KiB), less what the kernel declares itself and its alignment.
 MAX_SHARED = 227 * 1024 - 256
@@ -34,7 +34,8 @@ MAX_SHARED = 227 * 1024 - 256
 
 @dataclass(frozen=True)
 class Constants:
-    """What cuda/09_last_percent.cu is compiled with; the file says what each constant is.
+    """What cuda/09_last_percent.cu is compiled with; the file says what each constant is. COPY_AT
+    is counted from 0, and at least 1 here.
 
     Raises WrongValue for constants with which threads, warps or copies do not come out even,
     WrongType for what is no integer.
@@ -50,11 +51,14 @@ class Constants:
     SLICES: int = 1
     RESIDENT: int = 1
     GROUP: int = 8
-    COPY_AT: int = 4
+    COPY_AT: int | None = None  # half of the steps
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            if value is None and field.name == "COPY_AT":
+                steps = self.BK // max(self.SLICES, 1)
+                value = max(1, min(steps // 2, steps - 3))
             if not isinstance(value, numbers.Integral) or isinstance(value, bool):
                 raise WrongType(f"{field.name}={value!r} is a {type(value).__name__}: give an "
                                 "integer")  # fmt: skip
@@ -89,11 +93,12 @@ class Constants:
         return 32 // self.LANES_M
 
     def _problem(self) -> str:
-        """What the file's static assertions would say, in words; empty if they hold."""
+        """What the file's static assertions would say, in words, and what its indices and the
+        tuner's card cannot hold; empty if all is well."""
         if any(value < 1 for value in dataclasses.astuple(self)):
             return "each must be at least 1"
-        if self.GROUP > MAX_GROUP:
-            return f"GROUP is at most {MAX_GROUP:,}"
+        if self.BM > MAX_TILE or self.BN > MAX_TILE or self.GROUP > self.BN:
+            return f"BM and BN are at most {MAX_TILE:,}, GROUP is at most BN"
         if self.LANES_M not in (2, 4, 8) or self.TM % 4 or self.TN % 4:
             return "LANES_M is 2, 4 or 8, TM and TN multiples of 4"
         if self.BM % (self.TM * self.LANES_M) or self.BN % (self.TN * self._lanes_n):

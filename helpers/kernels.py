@@ -144,7 +144,7 @@ class Kernel:
 @dataclass(frozen=True)
 class Best(Kernel):
     """A kernel that is another one for each size: the fastest constants of cuda/09_last_percent.cu
-    that helpers.best knows. As a Kernel itself it is the one for large matrices."""
+    that helpers.best knows. As a Kernel itself it is the one with the file's own constants."""
 
     def at(self, M: int, N: int, K: int) -> Kernel:
         """The kernel with the constants for that size."""

@@ -77,10 +77,15 @@ class Record:
             for row in self.content["times"]
             if row["kernel"] == kernel and row["mode"] == mode
         )
+        others = dict.fromkeys(
+            row["mode"] for row in self.content["times"] if row["kernel"] == kernel
+        )
         raise NotOnRecord(
             f"no time of kernel {kernel!r} at {where}{way} on record: there are those at "
             f"{', '.join(its)}" if its else
-            f"no time of kernel {kernel!r}{way} on record: there are those of "
+            f"no time of kernel {kernel!r} ({mode}) on record: there are those {', '.join(others)}"
+            if others else
+            f"no time of kernel {kernel!r} on record: there are those of "
             f"{', '.join(self.kernels)}"
         )  # fmt: skip
 

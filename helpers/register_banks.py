@@ -1,7 +1,7 @@
 """How the code of a kernel's hot loop uses the registers: its FFMAs and their bank conflicts.
 
     b = register_banks("pipelined")
-    print(b)                       # instructions, FFMAs, .reuse, conflicts, cycles, loop by loop
+    print(b)      # loop by loop: instructions, FFMAs, .reuse, conflicts, cycles held back, cycles
     print(b.listing(first=12))     # FFMAs as nvdisasm writes them, a mark at each conflict
 
 An FFMA reads three operands. Each quarter of a multiprocessor keeps its registers in two banks,
@@ -16,6 +16,9 @@ banks work ahead: two FFMAs that ask them for (2, 1) and (1, 2) operands take th
 `cycles` lets them work one cycle ahead. Not at all, and the double-buffered kernel of lesson 8
 could not be as fast as it is. NVIDIA documents none of this; the two banks were first found on
 Volta (Jia et al., arXiv:1804.06826).
+
+`held` are the cycles for which ptxas itself lets a warp start nothing (helpers.sass); `cycles` does
+not contain them, since another warp may go on.
 
 Not known is what becomes of the caches when another warp's instruction comes in between: the
 figures are those of a warp that goes on alone and waits for nothing but its operands.

@@ -6,7 +6,8 @@
 Candidates are all combinations of a few values for each constant that the kernel accepts. What does
 not compile, spills registers to local memory or does not fit a multiprocessor is left out. Each of
 the others is checked at small ragged sizes. At each size all are timed in haste, and the FINALISTS
-fastest with care, after their products were checked there too: launches queued back to back, in
+fastest with care, and the MORE_FINALISTS fastest of those with MANY_SLICES or more, after their
+products were checked there too: launches queued back to back, in
 short bursts after a pause, since a card lowers its clock when it has been busy for long. cuBLAS is
 timed before and after, if there is one, and its largest error against float64 is compared.
 
@@ -225,9 +226,10 @@ def check_rows(record: Mapping[str, Any], file: Path | None) -> None:
     for row in record["times"]:
         try:
             three_sizes(row["size"])
-            Constants(**row["constants"])
-            if not row["ms"] > 0 or not row.get("error", 0) >= 0:
-                raise WrongValue("no time, or no error")
+            if _dict(Constants(**row["constants"])) != row["constants"]:
+                raise WrongValue("constants are missing")
+            if not (row["ms"] > 0 and row.get("error", 0) >= 0 and row.get("share", 0) >= 0):
+                raise WrongValue("a time, an error or a share is no number")
         except (KeyError, TypeError, ValueError) as error:
             raise WrongValue(f"{file}: {error!r} in the row {row!r}; take the row out, or give "
                              "another file") from None  # fmt: skip
@@ -326,6 +328,7 @@ def _time_all(
         exact = A[rows].astype(np.float64) @ B.astype(np.float64)
 
         def largest_error(subject: Built | Cublas) -> float:
+            arrays[2].fill(np.nan)  # nothing of another's product is taken for its own
             subject.launch(*arrays, *size)
             C = arrays[2].download()[rows]
             if isinstance(subject, Built):

@@ -69,6 +69,29 @@ def test_with_slices_each_has_the_sum_of_its_own_k() -> None:
 
 
 @pytest.mark.usefixtures("autoinit")
+@pytest.mark.parametrize("constants", [
+    Constants(BM=64, BN=128, BK=8, STAGES=2, RESIDENT=2),
+    Constants(BM=48, BN=96, BK=8, TM=12, TN=4, STAGES=3),  # 96 threads
+], ids=str)  # fmt: skip
+def test_two_stages_and_threads_that_are_no_power_of_two(constants) -> None:
+    for size in ((130, 516, 37), (64, 128, 9), (35, 79, 19)):
+        A, B = matrices(*size)
+        np.testing.assert_array_equal(last_percent(constants, 3)(A, B), fma_product(A, B))
+
+
+@pytest.mark.usefixtures("autoinit")
+def test_b_by_float4_and_c_by_words() -> None:
+    M, N, K = 70, 260, 40
+    A, B = matrices(M, N, K)
+    kernel = last_percent(SMALL, 3)
+    with upload(A) as dA, upload(B) as dB, allocate(M * N + 8, fill=7) as dC:
+        kernel.launch(dA, dB, int(dC) + 4, M, N, K)
+        C = dC.download()
+    np.testing.assert_array_equal(C[1 : 1 + M * N].reshape(M, N), kernel(A, B))
+    assert C[0] == 7 and (C[1 + M * N :] == 7).all()
+
+
+@pytest.mark.usefixtures("autoinit")
 @EACH
 def test_matrices_at_any_address(constants) -> None:
     M, N, K = 70, 136, 40
@@ -169,12 +192,22 @@ def test_a_card_without_a_record_has_the_safe_constants(monkeypatch) -> None:
         ({"BN": 192}, "share the copies of A"),
         ({"BK": 24, "STAGES": 3}, "share the copies of B"),
         ({"COPY_AT": 14}, "COPY_AT is at most 13"),
+        ({"COPY_AT": 0}, "at least 1"),
+        ({"GROUP": 257}, "GROUP is at most BN"),
+        ({"BN": 2048, "TN": 32, "BM": 64, "LANES_M": 4, "BK": 8, "STAGES": 2, "COPY_AT": 2},
+         "BM and BN are at most 1,024"),
     ],
 )
 def test_constants_that_do_not_come_out_even_are_refused(wrong, says) -> None:
     with pytest.raises(ValueError, match=says) as error:
         dataclasses.replace(BIG, **wrong)
     assert "BM=" in str(error.value)
+
+
+def test_copies_start_at_half_of_the_steps_unless_told() -> None:
+    assert Constants().COPY_AT == 8
+    assert Constants(BM=64, BN=128, BK=16, SLICES=4).COPY_AT == 1
+    assert Constants(BK=8).COPY_AT == 4
 
 
 @pytest.mark.parametrize("value", [None, "8", 8.0, True])

@@ -31,19 +31,19 @@ def fit(forms: list[dict]) -> tuple[np.ndarray, np.ndarray]:
 def test_the_fit_is_that_of_the_forms() -> None:
     forms = RECORD["forms"]
     found, told = fit(forms)
-    assert found == pytest.approx([RECORD["fit"][name] for name in COEFFICIENTS], abs=0.02)
+    assert found == pytest.approx([RECORD["fit"][name] for name in COEFFICIENTS], abs=0.001)
     assert told == pytest.approx([form["share_8192"] for form in forms], rel=0.04)
 
 
 def test_what_was_expected_is_told_by_the_forms_before() -> None:
-    """And it came within 2.5%, as lesson 9 says."""
+    """It came within 2.5%; that is no more than they differ from each other."""
     before = [form for form in RECORD["forms"] if form["expected"] is None]
     after = [form for form in RECORD["forms"] if form["expected"] is not None]
     assert (len(before), len(after)) == (31, 23)
     found, _ = fit(before)
     for form in after:
         terms = (1, form["other"] / 1e3, form["held"] / 1e3, form["lanes_along_A"] == 4)
-        assert form["expected"] == pytest.approx(1 / np.dot(found, terms), abs=0.005)
+        assert form["expected"] == pytest.approx(1 / np.dot(found, terms), abs=0.002)
         assert form["share_8192"] == pytest.approx(form["expected"], rel=0.025)
 
 
@@ -55,8 +55,8 @@ def test_the_kernel_is_one_of_the_forms() -> None:
     (same,) = (
         form for form in RECORD["forms"]
         if (form["BK"], form["STAGES"], form["copies"], form["loads"]) == (16, 3, [8, 2], "A B")
-        and form["order"] == "rows; 0 4 1 5 2 6 3 7" and form["pointers"] == "few"
-        and not form["comparison"] and form["share_8192"] > 1.1
+        and form["order"] == "rows; 0 4 1 5 2 6 3 7" and form["advance"] == [14, "select"]
+        and not form["comparison"] and form["source"] == 5
     )  # fmt: skip
     assert {name: round(1e3 * n / banks.ffma) for name, n in counts.items()} == {
         name: same[name] for name in counts

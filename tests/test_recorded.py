@@ -72,6 +72,8 @@ def test_the_story_of_lesson_4_holds_on_the_card() -> None:
 def test_a_time_that_is_not_there_is_an_error_that_says_what_is() -> None:
     with pytest.raises(KeyError, match="kernel 'tiled' at n=7 .*1024 x 1024 x 1024, 2048"):
         h200().ms("tiled", 7)
+    with pytest.raises(KeyError, match=r"\(warm\) on record: there are those queued, alone"):
+        h200().ms("tiled", 1024, "warm")
     with pytest.raises(KeyError, match="'fastest'.*there are those of naive"):
         h200().ms("fastest", 1024)
 

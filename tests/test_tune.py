@@ -128,7 +128,7 @@ def test_there_is_no_tuning_on_the_cpu_driver(autoinit, capsys) -> None:
 
 @pytest.mark.parametrize("wrong", [
     {"size": [64, 64]}, {"size": [64, 64, 0]}, {"ms": -1.0}, {"ms": "fast"}, {"constants": None},
-    {"constants": {"BM": 100}}, {"error": "none"},
+    {"constants": {"BM": 100}}, {"constants": {}}, {"error": "none"}, {"share": "half"},
 ])  # fmt: skip
 def test_a_row_of_a_record_that_cannot_be_read_is_named(tmp_path, wrong) -> None:
     good = row((64, 64, 64), 1.0)
@@ -137,6 +137,6 @@ def test_a_row_of_a_record_that_cannot_be_read_is_named(tmp_path, wrong) -> None
         tune.check_rows({"times": [good, good | wrong]}, tmp_path / "mine.json")
     assert "mine.json" in str(error.value)
     lacking = {name: value for name, value in good.items() if name not in wrong}
-    if "error" not in wrong:
+    if not {"error", "share"} & set(wrong):
         with pytest.raises(WrongValue, match="KeyError"):
             tune.check_rows({"times": [lacking]}, tmp_path)
