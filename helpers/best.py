@@ -184,7 +184,7 @@ def _rows(card: str | None) -> list[tuple[tuple[int, int, int], Constants, float
                 raise ValueError(f"size {choice['size']}")
             found.append(((M, N, K), Constants(**choice["constants"]), choice.get("share")))
         except (KeyError, TypeError, ValueError) as error:
-            raise _unreadable(RECORD, f"{error!r} in the row {choice!r}") from None
+            raise unreadable(RECORD, f"{error!r} in the row {choice!r}") from None
     return found
 
 
@@ -199,17 +199,18 @@ def read_record(file: Path) -> dict[str, Any]:
     try:
         records = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise _unreadable(file, str(error)) from None
+        raise unreadable(file, str(error)) from None
     if not isinstance(records, dict):
-        raise _unreadable(file, f"it holds no records by card, but {records!r:.40}")
+        raise unreadable(file, f"it holds no records by card, but {records!r:.40}")
     for card, record in records.items():
         lists = ("left_out", "times", "chosen")
         whole = isinstance(record, dict) and all(isinstance(record.get(k), list) for k in lists)
         if not whole:
-            raise _unreadable(file, f"{card!r} has no lists {', '.join(lists)}")
+            raise unreadable(file, f"{card!r} has no lists {', '.join(lists)}")
     return records
 
 
-def _unreadable(file: Path, why: str) -> WrongValue:
+def unreadable(file: Path, why: str) -> WrongValue:
+    """What to raise for a file that is no record, or one with a row that is damaged."""
     return WrongValue(f"{file} is no record of helpers.tune: {why}; get the file again, or move it "
                       "away")  # fmt: skip

@@ -70,24 +70,21 @@ class Record:
         for row in self.content["times"]:
             if wanted.items() <= row.items():
                 return row
-        where = f"n={size}" if isinstance(size, int) else f"M={M}, N={N}, K={K}"
+        raise NotOnRecord(f"no time of kernel {kernel!r} {self._what_there_is(kernel, size, mode)}")
+
+    def _what_there_is(self, kernel: str, size: int | Sequence[int], mode: str) -> str:
+        """The end of the sentence that says what is not on record, and what is."""
+        rows = [row for row in self.content["times"] if row["kernel"] == kernel]
+        if not rows:
+            return f"on record: there are those of {', '.join(self.kernels)}"
+        modes = dict.fromkeys(row["mode"] for row in rows)
+        if mode not in modes:
+            return f"({mode}) on record: there are those {', '.join(modes)}"
+        whole = isinstance(size, (int, np.integer))
+        where = f"n={size}" if whole else "M={}, N={}, K={}".format(*size)
         way = "" if mode == "queued" else f" ({mode})"
-        its = dict.fromkeys(
-            f"{row['M']} x {row['N']} x {row['K']}"
-            for row in self.content["times"]
-            if row["kernel"] == kernel and row["mode"] == mode
-        )
-        others = dict.fromkeys(
-            row["mode"] for row in self.content["times"] if row["kernel"] == kernel
-        )
-        raise NotOnRecord(
-            f"no time of kernel {kernel!r} at {where}{way} on record: there are those at "
-            f"{', '.join(its)}" if its else
-            f"no time of kernel {kernel!r} ({mode}) on record: there are those {', '.join(others)}"
-            if others else
-            f"no time of kernel {kernel!r} on record: there are those of "
-            f"{', '.join(self.kernels)}"
-        )  # fmt: skip
+        sizes = (f"{row['M']} x {row['N']} x {row['K']}" for row in rows if row["mode"] == mode)
+        return f"at {where}{way} on record: there are those at {', '.join(dict.fromkeys(sizes))}"
 
     def ms(self, kernel: str, n: int | Sequence[int], mode: str = "queued") -> float:
         """Median time of one launch in milliseconds; n, mode, KeyError: see `row`."""

@@ -50,7 +50,7 @@ from helpers.benchmark import (
     nvcc_version,
     sizes_of_text,
 )
-from helpers.best import SAFE, Constants, read_record
+from helpers.best import SAFE, Constants, read_record, unreadable
 from helpers.check import check_product
 from helpers.cublas import Cublas, NoCublas
 from helpers.errors import Told, WrongType, WrongValue
@@ -231,8 +231,7 @@ def check_rows(record: Mapping[str, Any], file: Path | None) -> None:
             if not (row["ms"] > 0 and row.get("error", 0) >= 0 and row.get("share", 0) >= 0):
                 raise WrongValue("a time, an error or a share is no number")
         except (KeyError, TypeError, ValueError) as error:
-            raise WrongValue(f"{file}: {error!r} in the row {row!r}; take the row out, or give "
-                             "another file") from None  # fmt: skip
+            raise unreadable(file, f"{error!r} in the row {row!r}") from None
 
 
 def build(
